@@ -1,0 +1,142 @@
+"""The words of Virta as values: what calls take and give back.
+
+Values are frozen, slotted and keyword-only. Nothing here reads a file, a clock
+or the environment.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+HASH_SIZE = 32
+
+
+class Durability(enum.StrEnum):
+    """What an acknowledgement promises, from weakest to strongest."""
+
+    MEMORY = "memory"  # in this process's memory
+    OS = "os"  # written: survives the process
+    DISK = "disk"  # synced: survives a power loss
+
+
+class Kind(enum.StrEnum):
+    """What a topic's rows mean."""
+
+    APPEND = "append"  # every row stays
+    UPDATE = "update"  # the newest row of each key is the truth
+
+
+class Compression(enum.StrEnum):
+    """How a block's columns are stored."""
+
+    NONE = "none"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+@runtime_checkable
+class ArrowStream(Protocol):
+    """Anything that hands out Arrow data: pyarrow, pandas, Polars, DuckDB relations."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """Where a reader stands: partition, next offset, and the hash before the block holding it."""
+
+    partition: int
+    offset: int
+    hash: bytes
+
+    def __str__(self) -> str:
+        return f"{self.partition}-{self.offset}-{self.hash.hex()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ack:
+    """What an append is told: where its rows are and how safe they are.
+
+    For zero rows `last_offset` is `first_offset - 1`. `duplicate` says that a named
+    producer had sent these rows before and nothing was written again.
+    """
+
+    partition: int
+    first_offset: int
+    last_offset: int
+    head: str
+    durability: Durability
+    duplicate: bool = False
+
+    @property
+    def rows(self) -> int:
+        return self.last_offset - self.first_offset + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """The configuration of a topic; a change gives a new version of the topic."""
+
+    kind: Kind = Kind.APPEND
+    keys: tuple[str, ...] = ()
+    partitions: int = 1
+    durability: Durability = Durability.OS
+    compression: Compression = Compression.NONE
+    segment_bytes: int = 256 * 1024 * 1024
+    retention_age_seconds: float | None = None
+    retention_bytes: int | None = None
+    retention_rows: int | None = None
+    row_limit_bytes: int = 10 * 1024 * 1024
+    topic_deletion: bool = True
+    row_deletion: bool = False
+    locked: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing `verify` or `doctor` found."""
+
+    message: str
+    severity: str = "damage"  # "damage", "warning" or "notice"
+    topic: str | None = None
+    partition: int | None = None
+    file: str | None = None
+    position: int | None = None
+    offset: int | None = None
+    cure: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyReport:
+    """What `verify` saw. `ok` means: every byte a reader would see is what was written."""
+
+    blocks: int
+    rows: int
+    bytes: int
+    heads: Mapping[int, str]
+    problems: tuple[Problem, ...] = ()
+    # per partition: rows below this offset still verify from genesis (or the oldest kept)
+    trustworthy_until: Mapping[int, int] | None = None
+
+    @property
+    def ok(self) -> bool:
+        return not any(problem.severity == "damage" for problem in self.problems)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """Sizes and positions, from manifest and chain files, never from data."""
+
+    rows: int
+    bytes: int
+    blocks: int
+    segments: int
+    start_offset: int
+    next_offset: int
+    oldest_in_memory: int | None = None
+    newest_in_memory: int | None = None
+    memory_bytes: int = 0
+    details: Mapping[str, Any] | None = None
