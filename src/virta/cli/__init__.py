@@ -1,0 +1,1 @@
+"""The `virta` command. `main` is its front door; each command has a module of its own."""
