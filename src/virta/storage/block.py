@@ -1,0 +1,442 @@
+"""A block: its dictionaries, whole, then exactly one Arrow record batch that describes itself.
+
+The record batch's custom metadata has under the key `virta` 224 hexadecimal digits:
+
+    digits    bytes  what
+      0-127     64   the header's fields (see chain.py), position and length zero
+    128-159     16   a random salt
+    160-223     32   the digest: BLAKE3 of all the block's bytes with these 64 digits read as '0'
+
+A control block is a batch of zero rows; its event is JSON text under `virta.event`.
+
+A block is valid when its messages parse, nothing is left over, its digest is right
+and its fields agree with its place (schema version, rows). Columns `_offset` and
+`_timestamp` come first and are never compressed: they are stamped under the lock,
+when the rest has long been built.
+
+`prepare` does all that can be done before the lock; `stamp` the little that is left.
+This module opens no file and reads no clock.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from blake3 import blake3
+
+from virta.errors import Corrupt, TooLarge, UsageError
+from virta.storage import chain, message
+from virta.storage.chain import FIELDS, FIELDS_SIZE, Header
+from virta.types import Compression
+
+SALT_SIZE = 16
+DIGEST_SIZE = 32
+FIELDS_DIGITS = 2 * (FIELDS_SIZE + SALT_SIZE + DIGEST_SIZE)
+_DIGEST_AT = 2 * (FIELDS_SIZE + SALT_SIZE)
+_NO_DIGEST = b"0" * (2 * DIGEST_SIZE)
+# Decoded bytes; one oversize row excepted. Large enough to amortise, small enough to hold a few in memory.
+BLOCK_LIMIT_BYTES = 16 * 1024 * 1024
+# Blocks up to this size are written from one buffer; larger ones are gathered by the system call.
+_JOIN_LIMIT_BYTES = 32 * 1024
+
+_NOT_COMPRESSED = struct.pack("<q", -1)
+_LEADING = 2  # the columns _offset and _timestamp
+_LEADING_FIELDS = [
+    pa.field("_offset", pa.int64(), nullable=False),
+    pa.field("_timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
+]
+_CODECS = {Compression.LZ4: "lz4", Compression.ZSTD: "zstd"}
+
+_templates: dict[tuple[int, int, int | None, int], message.Template] = {}
+
+
+def _template(nodes: int, buffers: int, codec: int | None, variadic: int) -> message.Template:
+    key = (nodes, buffers, codec, variadic)
+    found = _templates.get(key)
+    if found is None:
+        found = _templates[key] = message.build_template(
+            nodes=nodes, buffers=buffers, fields_size=FIELDS_DIGITS, codec=codec, variadic=variadic
+        )
+    return found
+
+
+class Prepared:
+    """A block but for what is only known under the lock: offsets, time, salt and digest."""
+
+    __slots__ = ("body", "codec", "dictionaries", "fields_at", "flags", "head", "rows", "size")
+
+    def __init__(
+        self,
+        *,
+        rows: int,
+        dictionaries: bytes,
+        head: bytearray,
+        fields_at: int,
+        body: Any,
+        codec: int | None,
+        flags: int = 0,
+    ) -> None:
+        self.rows = rows
+        self.dictionaries = dictionaries
+        self.head = head
+        self.fields_at = fields_at
+        self.body = body
+        self.codec = codec
+        self.flags = flags
+        self.size = len(dictionaries) + len(head) + _leading_size(rows, codec) + len(body)
+
+
+def _leading_size(rows: int, codec: int | None) -> int:
+    return 16 * rows if codec is None or not rows else 16 * rows + 16
+
+
+def _leading_buffers(rows: int, codec: int | None) -> bytes:
+    """(offset, length) of validity and values of the two leading columns."""
+    each = 8 * rows if codec is None or not rows else 8 * rows + 8
+    return struct.pack("<8q", 0, 0, 0, each, each, 0, each, each)
+
+
+def _leading_body(rows: int, codec: int | None, base_offset: int, timestamp: int) -> bytes:
+    if rows == 1 and codec is None:
+        return struct.pack("<qq", base_offset, timestamp)
+    mark = b"" if codec is None or not rows else _NOT_COMPRESSED
+    offsets = np.arange(base_offset, base_offset + rows, dtype="<i8").tobytes()
+    return mark + offsets + mark + struct.pack("<q", timestamp) * rows
+
+
+def prepare(batch: pa.RecordBatch, compression: Compression = Compression.NONE) -> Prepared:
+    """Encode the user's columns (with `_headers`, without the two leading ones)."""
+    has_dictionaries = any(_holds_dictionary(field.type) for field in batch.schema)
+    if compression is Compression.NONE and not has_dictionaries:
+        encoded = memoryview(batch.serialize())
+        return _prepare_encoded(encoded, b"", batch.num_rows)
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=_CODECS.get(compression), unify_dictionaries=False)
+    # with the leading columns in the schema, dictionary ids are those of the file's schema
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    view = memoryview(sink.getvalue())
+    at = _skip(view, 0, message.SCHEMA_MESSAGE)
+    start = at
+    while message.parse_head(view[at:]).kind == message.DICTIONARY_MESSAGE:
+        at += message.parse_head(view[at:]).size
+    end = at + message.parse_head(view[at:]).size
+    return _prepare_encoded(view[at:end], bytes(view[start:at]), batch.num_rows)
+
+
+def _skip(view: memoryview, at: int, kind: int) -> int:
+    head = message.parse_head(view[at:])
+    if head.kind != kind:
+        raise Corrupt("an Arrow stream does not begin with its schema")
+    return at + head.size
+
+
+def _holds_dictionary(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return True
+    return any(_holds_dictionary(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def _prepare_encoded(encoded: memoryview, dictionaries: bytes, rows: int) -> Prepared:
+    """Put the leading columns before an encoded batch of the user's columns."""
+    head = message.parse_head(encoded)
+    layout = message.parse_batch(head)
+    body = encoded[head.metadata_length : head.size]
+    shift = _leading_size(rows, layout.codec)
+    buffers = np.frombuffer(layout.buffers, dtype="<i8").reshape(-1, 2).copy()
+    buffers[:, 0] += shift
+    return assemble(
+        rows=rows,
+        nodes=layout.nodes,
+        buffers=buffers.tobytes(),
+        variadic=layout.variadic,
+        codec=layout.codec,
+        body=body,
+        dictionaries=dictionaries,
+    )
+
+
+def assemble(
+    *,
+    rows: int,
+    nodes: bytes,
+    buffers: bytes,
+    body: Any,
+    variadic: bytes = b"",
+    codec: int | None = None,
+    dictionaries: bytes = b"",
+) -> Prepared:
+    """A prepared block from the places of its columns; `buffers` already lie behind the leading ones."""
+    template = _template(
+        len(nodes) // 16 + _LEADING, len(buffers) // 16 + 2 * _LEADING, codec, len(variadic) // 8
+    )
+    head = bytearray(template.data)
+    struct.pack_into("<q", head, template.length_at, rows)
+    struct.pack_into("<q", head, template.body_length_at, _leading_size(rows, codec) + len(body))
+    at = template.nodes_at
+    struct.pack_into("<4q", head, at, rows, 0, rows, 0)
+    head[at + 32 : at + 32 + len(nodes)] = nodes
+    at = template.buffers_at
+    head[at : at + 64] = _leading_buffers(rows, codec)
+    head[at + 64 : at + 64 + len(buffers)] = buffers
+    if variadic:
+        head[template.variadic_at : template.variadic_at + len(variadic)] = variadic
+    return Prepared(
+        rows=rows,
+        dictionaries=dictionaries,
+        head=head,
+        fields_at=template.fields_at,
+        body=body,
+        codec=codec,
+        flags=chain.DICTIONARIES if dictionaries else 0,
+    )
+
+
+def prepare_control(schema: pa.Schema, event: Mapping[str, Any]) -> Prepared:
+    """A zero-row batch that carries an event. `schema` is the user's, without the leading columns."""
+    empty = pa.RecordBatch.from_pylist([], schema=schema)
+    plain = prepare(empty)
+    layout = message.parse_batch(message.parse_head(memoryview(plain.head + bytes(plain.body))))
+    text = json.dumps(event, separators=(",", ":"), sort_keys=True).encode()
+    template = message.build_template(
+        nodes=len(layout.nodes) // 16,
+        buffers=len(layout.buffers) // 16,
+        fields_size=FIELDS_DIGITS,
+        variadic=len(layout.variadic) // 8,
+        event=text,
+    )
+    head = bytearray(template.data)
+    struct.pack_into("<q", head, template.body_length_at, len(plain.body))
+    head[template.buffers_at : template.buffers_at + len(layout.buffers)] = layout.buffers
+    return Prepared(
+        rows=0,
+        dictionaries=plain.dictionaries,
+        head=head,
+        fields_at=template.fields_at,
+        body=plain.body,
+        codec=None,
+        flags=chain.CONTROL | plain.flags,
+    )
+
+
+class Stamped:
+    """A block as it goes to disk, and its header's fields, digest and hash."""
+
+    __slots__ = ("digest", "fields", "hash", "length", "parts")
+
+    def __init__(self, parts: list[Any], length: int, fields: bytes, digest: bytes, hash_: bytes) -> None:
+        self.parts = parts
+        self.length = length
+        self.fields = fields
+        self.digest = digest
+        self.hash = hash_
+
+
+def stamp(
+    prepared: Prepared,
+    *,
+    base_offset: int,
+    timestamp: int,
+    previous: bytes,
+    schema_version: int,
+    epoch: int,
+    producer: int = 0,
+    sequence: int = 0,
+    producer_epoch: int = 0,
+) -> Stamped:
+    """Give a prepared block its place in history: the only work done under the lock."""
+    rows = prepared.rows
+    fields = FIELDS.pack(
+        base_offset,
+        rows,
+        rows,
+        prepared.flags,
+        schema_version,
+        0,
+        0,
+        epoch,
+        timestamp,
+        timestamp,
+        producer,
+        sequence,
+        producer_epoch,
+        0,
+    )
+    head = prepared.head
+    at = prepared.fields_at
+    digest_at = at + _DIGEST_AT
+    head[at:digest_at] = (fields + os.urandom(SALT_SIZE)).hex().encode()
+    head[digest_at : digest_at + 2 * DIGEST_SIZE] = _NO_DIGEST
+    leading = _leading_body(rows, prepared.codec, base_offset, timestamp)
+    dictionaries = prepared.dictionaries
+    if prepared.size <= _JOIN_LIMIT_BYTES:
+        whole = bytearray(dictionaries)
+        whole += head
+        whole += leading
+        whole += prepared.body
+        digest = blake3(whole).digest()
+        at = len(dictionaries) + digest_at
+        whole[at : at + 2 * DIGEST_SIZE] = digest.hex().encode()
+        parts: list[Any] = [whole]
+    else:
+        hasher = blake3(dictionaries)
+        hasher.update(head)
+        hasher.update(leading)
+        hasher.update(prepared.body)
+        digest = hasher.digest()
+        head[digest_at : digest_at + 2 * DIGEST_SIZE] = digest.hex().encode()
+        parts = [part for part in (dictionaries, head, leading, prepared.body) if len(part)]
+    return Stamped(parts, prepared.size, fields, digest, blake3(previous + fields + digest).digest())
+
+
+# -- the way back -------------------------------------------------------------------------
+
+
+def join(parts: list[Any]) -> bytes | bytearray:
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def measure(read: Any, position: int, end: int) -> int:
+    """The length of the block that begins at `position`, by the heads of its messages.
+
+    `read(position, length)` gives bytes of the data file. Nothing is believed but
+    lengths that fit before `end`. Raises Corrupt where no whole block lies.
+    """
+    at = position
+    while True:
+        if at + message.PREFIX_SIZE > end:
+            raise Corrupt("the block is cut off")
+        size = message.metadata_size(read(at, message.PREFIX_SIZE))
+        if at + size > end:
+            raise Corrupt("the block is cut off in its metadata")
+        head = message.parse_head(read(at, size))
+        at += head.size
+        if at > end:
+            raise Corrupt("the block is cut off in its body")
+        if head.kind == message.RECORD_BATCH_MESSAGE:
+            return at - position
+        if head.kind != message.DICTIONARY_MESSAGE:
+            raise Corrupt(f"an Arrow message of kind {head.kind} lies where a block belongs")
+
+
+def _last_message(data: memoryview) -> tuple[int, message.MessageHead]:
+    """The record batch at a block's end: position and head; checks that nothing is left over."""
+    at = 0
+    while True:
+        head = message.parse_head(data[at:])
+        if at + head.size > len(data):
+            raise Corrupt("the block is cut off")
+        if head.kind == message.RECORD_BATCH_MESSAGE:
+            if at + head.size != len(data):
+                raise Corrupt("bytes are left over after the block's record batch")
+            return at, head
+        if head.kind != message.DICTIONARY_MESSAGE:
+            raise Corrupt(f"an Arrow message of kind {head.kind} lies where a block belongs")
+        at += head.size
+
+
+def describe(data: bytes | memoryview) -> tuple[bytes, bytes, int]:
+    """What a block says of itself: fields (without place), digest, and where the digest's digits lie."""
+    at, head = _last_message(memoryview(data))
+    found = message.find_metadata(head, message.FIELDS_KEY)
+    if found is None or found[1] != FIELDS_DIGITS:
+        raise Corrupt("the record batch does not describe itself as a block")
+    digits = head.metadata[found[0] : found[0] + FIELDS_DIGITS]
+    try:
+        binary = bytes.fromhex(digits.decode("ascii"))
+    except ValueError as error:
+        raise Corrupt("the block's own description is not hexadecimal") from error
+    if digits.lower() != digits:
+        raise Corrupt("the block's own description is not in lower case")
+    digest_at = at + message.PREFIX_SIZE + found[0] + _DIGEST_AT
+    return binary[:FIELDS_SIZE], binary[FIELDS_SIZE + SALT_SIZE :], digest_at
+
+
+def check(data: bytes | memoryview) -> tuple[bytes, bytes]:
+    """Fields (without place) and digest of a block whose digest is right; Corrupt otherwise."""
+    fields, digest, digest_at = describe(data)
+    view = memoryview(data)
+    hasher = blake3(view[:digest_at])
+    hasher.update(_NO_DIGEST)
+    hasher.update(view[digest_at + 2 * DIGEST_SIZE :])
+    if hasher.digest() != digest:
+        raise Corrupt("the block's bytes do not match its digest")
+    return fields, digest
+
+
+def check_against(data: bytes | memoryview, header: Header) -> None:
+    """That these bytes are the block the header names."""
+    if len(data) != header.length:
+        raise Corrupt(f"the block should have {header.length} bytes, but {len(data)} are there")
+    fields, digest = check(data)
+    if digest != header.digest:
+        raise Corrupt("the block is whole, but it is not the one the chain names")
+    if fields != chain.without_place(header.fields()):
+        raise Corrupt("the block's own fields are not those in the chain")
+
+
+def event_of(data: bytes | memoryview) -> dict[str, Any] | None:
+    """The event of a control block."""
+    at, head = _last_message(memoryview(data))
+    found = message.find_metadata(head, message.EVENT_KEY)
+    if found is None:
+        return None
+    try:
+        event = json.loads(head.metadata[found[0] : found[0] + found[1]])
+    except ValueError as error:
+        raise Corrupt("a control block's event is not JSON") from error
+    if not isinstance(event, dict):
+        raise Corrupt("a control block's event is not an object")
+    return event
+
+
+def decode(data: Any, schema: pa.Schema, *, dictionaries: bool) -> pa.RecordBatch:
+    """The record batch in a block's bytes, without copying where there are no dictionaries.
+
+    The bytes must have been checked or come from this process.
+    """
+    buffer = pa.py_buffer(data)
+    try:
+        if not dictionaries:
+            return pa.ipc.read_record_batch(buffer, schema)
+        with pa.ipc.open_stream(pa.BufferReader(_with_schema(buffer, schema))) as reader:
+            return reader.read_next_batch()
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OSError, StopIteration) as error:
+        raise Corrupt(f"Arrow cannot read the block: {error}") from error
+
+
+def _with_schema(buffer: pa.Buffer, schema: pa.Schema) -> pa.Buffer:
+    return pa.py_buffer(b"".join((schema_message(schema), memoryview(buffer))))
+
+
+_schema_messages: dict[int, tuple[pa.Schema, bytes]] = {}
+
+
+def schema_message(schema: pa.Schema) -> bytes:
+    """The schema as the message that opens a data file, padded to the chain's unit."""
+    key = id(schema)
+    found = _schema_messages.get(key)
+    if found is not None and found[0] is schema:
+        return found[1]
+    data = schema.serialize().to_pybytes()
+    if len(data) % 8:
+        raise UsageError("the schema cannot be written as an Arrow message")
+    if len(_schema_messages) > 256:
+        _schema_messages.clear()
+    _schema_messages[key] = (schema, data)
+    return data
+
+
+def leading_fields() -> list[pa.Field]:
+    return list(_LEADING_FIELDS)
+
+
+def check_size(size: int) -> None:
+    if size >= 1 << 32:
+        raise TooLarge("the block would be 4 GiB or larger", size=size, limit=(1 << 32) - 1)

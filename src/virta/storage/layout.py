@@ -1,0 +1,147 @@
+"""The names of everything in a log's directory. No other module spells a file name.
+
+    events/
+      log.toml                        format version and log id
+      topics/<name>/
+        topic.toml                    a snapshot of the topic's configuration
+        schemas/0001.arrow            one schema per version
+        p0000/                        a partition
+          lock  turnstile  manifest
+          <base>[.g<generation>].arrows | .chain | .stats
+          <base>….torn-<n>            what recovery cut, kept as evidence
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from virta.errors import TooLarge, UsageError
+
+FORMAT_VERSION = 1
+NAME_LIMIT_BYTES = 1024  # of a topic's name (DESIGN, section 5)
+_DIRECTORY_NAME_LIMIT = 180  # file systems take 255 bytes; room is left for suffixes
+
+LOG_FILE = "log.toml"
+TOPICS = "topics"
+TOPIC_FILE = "topic.toml"
+SCHEMAS = "schemas"
+LOCK = "lock"
+TURNSTILE = "turnstile"
+MANIFEST = "manifest"
+DATA_SUFFIX = ".arrows"
+CHAIN_SUFFIX = ".chain"
+STATS_SUFFIX = ".stats"
+TORN_MARK = ".torn-"
+
+_SEGMENT_NAME = re.compile(r"(\d{20})(?:\.g(\d{4,}))?\.(arrows|chain|stats)")
+
+
+def check_topic_name(name: str) -> None:
+    if not isinstance(name, str) or not name:
+        raise UsageError("a topic needs a name that is not empty")
+    size = len(name.encode("utf-8", "surrogatepass"))
+    if size > NAME_LIMIT_BYTES:
+        raise TooLarge(
+            f"the topic name has {size} bytes; the limit is {NAME_LIMIT_BYTES}",
+            size=size,
+            limit=NAME_LIMIT_BYTES,
+        )
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the topic name {name!r} is not valid Unicode") from error
+    if any(ord(character) < 32 or ord(character) == 127 for character in name):
+        raise UsageError(f"the topic name {name!r} has control characters")
+
+
+def topic_directory_name(name: str) -> str:
+    """A name every file system takes: percent-encoded; a very long one is cut and told apart by a digest.
+
+    The topic's own name stands in topic.toml; nothing is read back from the directory's.
+    """
+    encoded = quote(name, safe=" ()+,=@_-")
+    if encoded.startswith((".", " ")) or encoded.endswith((".", " ")):
+        encoded = encoded.replace(".", "%2E").replace(" ", "%20")
+    # names that differ only in case would meet on file systems that fold it
+    encoded = re.sub(r"(?<!%)(?<!%[0-9A-F])[A-Z]", lambda match: f"^{match.group().lower()}", encoded)
+    if len(encoded) <= _DIRECTORY_NAME_LIMIT:
+        return encoded
+    digest = hashlib.sha256(name.encode("utf-8")).hexdigest()[:32]
+    return f"{encoded[:120]}~{digest}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPaths:
+    root: Path
+
+    @property
+    def log_file(self) -> Path:
+        return self.root / LOG_FILE
+
+    @property
+    def topics(self) -> Path:
+        return self.root / TOPICS
+
+    def topic(self, name: str) -> TopicPaths:
+        return TopicPaths(root=self.topics / topic_directory_name(name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPaths:
+    root: Path
+
+    @property
+    def topic_file(self) -> Path:
+        return self.root / TOPIC_FILE
+
+    @property
+    def schemas(self) -> Path:
+        return self.root / SCHEMAS
+
+    def schema(self, version: int) -> Path:
+        return self.schemas / f"{version:04d}.arrow"
+
+    def partition(self, number: int) -> PartitionPaths:
+        return PartitionPaths(root=self.root / f"p{number:04d}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionPaths:
+    root: Path
+
+    @property
+    def lock(self) -> Path:
+        return self.root / LOCK
+
+    @property
+    def turnstile(self) -> Path:
+        return self.root / TURNSTILE
+
+    @property
+    def manifest(self) -> Path:
+        return self.root / MANIFEST
+
+    def _segment(self, base: int, generation: int, suffix: str) -> Path:
+        mark = f".g{generation:04d}" if generation else ""
+        return self.root / f"{base:020d}{mark}{suffix}"
+
+    def data(self, base: int, generation: int = 0) -> Path:
+        return self._segment(base, generation, DATA_SUFFIX)
+
+    def chain(self, base: int, generation: int = 0) -> Path:
+        return self._segment(base, generation, CHAIN_SUFFIX)
+
+    def stats(self, base: int, generation: int = 0) -> Path:
+        return self._segment(base, generation, STATS_SUFFIX)
+
+
+def segment_of(name: str) -> tuple[int, int, str] | None:
+    """Base offset, generation and kind of a segment file's name; None for any other file."""
+    match = _SEGMENT_NAME.fullmatch(name)
+    if match is None:
+        return None
+    return int(match.group(1)), int(match.group(2) or 0), match.group(3)
