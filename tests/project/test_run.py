@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from importlib.machinery import SourceFileLoader
@@ -93,6 +94,24 @@ def test_check_goes_through_all_before_it_fails(
     assert run.check([]) == 1
     assert asked == ["form", "lint", "types", "layers"]
     assert capsys.readouterr().out == "check failed: lint\n"
+
+
+def test_an_old_python_can_read_the_script() -> None:
+    ast.parse(RUN.read_text(), feature_version=(3, 6))
+
+
+def test_an_environment_that_was_moved_here_is_made_again(
+    run: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(run, "VENV", tmp_path)
+    assert not run.environment_works()  # there is nothing
+    pip = tmp_path / "bin" / "pip"
+    pip.parent.mkdir()
+    pip.write_text("#!/bin/sh\necho pip 26 from /elsewhere/.venv/lib")
+    pip.chmod(0o755)
+    assert not run.environment_works()
+    pip.write_text(f"#!/bin/sh\necho pip 26 from {tmp_path}/lib")
+    assert run.environment_works()
 
 
 def test_no_chore_prints_the_help_from_anywhere(tmp_path: Path) -> None:

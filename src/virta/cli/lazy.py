@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from virta.cli.invocation import accept_shared_options
 
@@ -41,21 +42,28 @@ class LazyGroup(click.Group):
         super().__init__(*args, **settings)
         self.sections = sections
         self.entries = {name: entry for section in sections.values() for name, entry in section.items()}
-        # Stand-ins: enough for the list of commands and for "did you mean".
+        # Stand-ins, for click's "did you mean".
         self.commands = {name: click.Command(name, help=entry.help) for name, entry in self.entries.items()}
         self._loaded: dict[str, click.Command] = {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         return list(self.entries)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in self.entries:
             return None
-        if ctx.resilient_parsing and cmd_name not in ctx.args:
-            return self.commands[cmd_name]
         if cmd_name not in self._loaded:
             self._loaded[cmd_name] = accept_shared_options(load(self.entries[cmd_name].place))
         return self._loaded[cmd_name]
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        names = [
+            CompletionItem(name, help=entry.help)
+            for name, entry in self.entries.items()
+            if name.startswith(incomplete)
+        ]
+        # Not the group's own completion: it would import every command for its line of help.
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         for title, section in self.sections.items():
