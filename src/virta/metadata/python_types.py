@@ -190,12 +190,21 @@ def _class_fields(wanted: type, column: str, *, depth: int) -> list[pa.Field]:
     if not (dataclasses.is_dataclass(wanted) or typing.is_typeddict(wanted)):
         raise unsupported(column, wanted)
     try:
-        hints = typing.get_type_hints(wanted)
+        hints = typing.get_type_hints(wanted, include_extras=True)
     except (NameError, TypeError) as error:
         raise SchemaMismatch(f"the types of {wanted.__name__} cannot be found: {error}") from error
+    return [
+        field_of(name, hint | None if _is_optional(wanted, name, hint) else hint, depth=depth)
+        for name, hint in hints.items()
+    ]
+
+
+def _is_optional(wanted: type, name: str, hint: Any) -> bool:
+    """Whether a TypedDict lets this key be absent; its own list misses postponed annotations."""
+    if typing.get_origin(hint) in (typing.Required, typing.NotRequired):
+        return typing.get_origin(hint) is typing.NotRequired
     optional: frozenset[str] = getattr(wanted, "__optional_keys__", frozenset())
-    fields = [field_of(name, hint, depth=depth) for name, hint in hints.items()]
-    return [field.with_nullable(field.nullable or field.name in optional) for field in fields]
+    return name in optional
 
 
 # -- Arrow types ----------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from blake3 import blake3
@@ -45,11 +45,15 @@ _TIMESTAMP_FIELD = pa.field(TIMESTAMP, TIMESTAMP_TYPE, nullable=False)
 _HEADERS_FIELD = pa.field(HEADERS, HEADERS_TYPE)
 
 
+# A dict of types, a class with typed fields, an Arrow schema, or anything that exports one.
+AnySpec: TypeAlias = Spec | pa.Schema | type | Sequence[pa.Field]
+
+
 # -- what users ask for -------------------------------------------------------------------
 
 
 def build_schema(
-    spec: Spec | pa.Schema | type | Sequence[pa.Field] | None,
+    spec: AnySpec | None,
     *,
     headers: bool = False,
     keys: Iterable[str] = (),
@@ -220,45 +224,56 @@ def schema_digest(schema: pa.Schema | bytes) -> bytes:
 # -- how one schema becomes the next ----------------------------------------------------------
 
 
-def evolve(old: pa.Schema, new: pa.Schema, *, renames: Mapping[str, str] | None = None) -> pa.Schema:
+def evolve(
+    old: pa.Schema,
+    new: AnySpec,
+    *,
+    headers: bool | None = None,
+    renames: Mapping[str, str] | None = None,
+) -> pa.Schema:
     """The user schema after a change from `old` to `new`, or SchemaMismatch that says why not.
 
-    Allowed: new columns that may be null, types that hold all they held before and
-    more, "not null" given up, and renames (by the number in the field, or told in
-    `renames` as old name to new name). Columns stay in the order they have; new ones
-    come after them, whatever order `new` lists them in.
+    `new` is what the user gave (a dict, a pyarrow schema, …), not made by `build_schema`,
+    which numbers columns as those of a new topic.
+
+    Allowed: new columns that may be null, types that hold all they held before and more,
+    "not null" given up, headers, and renames. A column whose name is gone is looked for
+    under its new name in `renames` (old name to new), else under its number. Columns stay
+    in the order they have; new ones come after them, in whatever order `new` lists them.
     """
-    _check_names([field for field in new if field.name != HEADERS])
     before = [field for field in old if field.name != HEADERS]
-    after = [settle(field) for field in new if field.name != HEADERS]
+    fields, metadata = _fields_of_spec(new)
+    headers = headers or HEADERS in (field.name for field in fields)
+    after = [settle(field) for field in fields if field.name != HEADERS]
+    _check_names(after)
     pairs = _paired(before, after, renames or {})
     kept = [_evolved(field, pairs[field.name]) for field in before]
     taken = {field.name for field in pairs.values()}
-    added = [field for field in after if field.name not in taken]
-    fields = [*kept, *_numbered_after(kept, added)]
-    if HEADERS in old.names and HEADERS not in new.names:
-        raise SchemaMismatch("headers cannot be taken away again", column=HEADERS)
-    if HEADERS in new.names:
-        fields.append(_HEADERS_FIELD)
-    return pa.schema(fields, metadata=new.metadata if new.metadata else old.metadata)
+    added = _numbered_after(kept, [field for field in after if field.name not in taken])
+    with_headers = [_HEADERS_FIELD] if headers or HEADERS in old.names else []
+    return pa.schema([*kept, *added, *with_headers], metadata=metadata or old.metadata)
 
 
 def _paired(
     before: Sequence[pa.Field], after: Sequence[pa.Field], renames: Mapping[str, str]
 ) -> dict[str, pa.Field]:
-    """For each old column the new one it becomes: by number, else by name."""
-    by_number = {field_id(field): field for field in after if field_id(field) is not None}
-    by_name = {field.name: field for field in after if field_id(field) is None}
-    pairs: dict[str, pa.Field] = {}
-    for field in before:
-        found = by_number.get(field_id(field)) or by_name.get(renames.get(field.name, field.name))
+    """For each old column the new one it becomes: by name, else by number."""
+    names = {field.name: field for field in after}
+    olds = {field.name for field in before}
+    numbers = {field_id(field): field for field in after if field.name not in olds}
+    pairs = {
+        field.name: names.get(renames.get(field.name, field.name)) or numbers.get(field_id(field) or -1)
+        for field in before
+    }
+    for name, found in pairs.items():
         if found is None:
             raise SchemaMismatch(
-                f"column {field.name!r} cannot be taken away",
-                column=field.name,
-                hint="keep it; to rename it, say so, or keep the field's virta.id",
+                f"column {name!r} cannot be taken away",
+                column=name,
+                hint="keep it; to rename it, say so, or keep the virta.id of its field",
             )
-        pairs[field.name] = found
+        if sum(found is other for other in pairs.values()) > 1:
+            raise SchemaMismatch(f"column {found.name!r} cannot be two columns at once", column=name)
     for name in renames:
         if name not in pairs:
             raise SchemaMismatch(f"column {name!r} to rename is not there", column=name)
