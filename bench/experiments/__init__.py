@@ -1,0 +1,1 @@
+"""Forks in the road, each decided by a measurement that anyone can run again."""

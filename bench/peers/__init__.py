@@ -1,0 +1,1 @@
+"""The contenders: one file each, all behind the interface in `store.py`."""
