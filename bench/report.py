@@ -16,7 +16,8 @@ def show(outcome: Outcome) -> None:
     """Print one contest as a table, with what DESIGN asks of it underneath."""
     contest, best = outcome.contest, outcome.best()
     print(f"\n{contest.title} [{contest.workload}]\n  {contest.conditions}")
-    _print_rows(_table(best))
+    if best:
+        _print_rows(_table(best))
     for name, reason in outcome.absent.items():
         print(f"  {name}: not here ({reason})")
     for name, reason in outcome.errors.items():
