@@ -185,9 +185,7 @@ def check_follows(header: Header, *, next_offset: int, position: int) -> None:
             f"the header says its block begins at {header.position}, but the one before ends at {position}"
         )
     if header.base_offset != next_offset:
-        raise Corrupt(
-            f"the header covers offset {header.base_offset}, but the next offset is {next_offset}"
-        )
+        raise Corrupt(f"the header covers offset {header.base_offset}, but the next offset is {next_offset}")
 
 
 def as_array(data: bytes | memoryview | Any) -> np.ndarray[Any, Any]:

@@ -46,6 +46,7 @@ class Files(Protocol):
     def remove_directory(self, path: Path) -> None: ...
     def names(self, path: Path) -> list[str]: ...
     def drop_cache(self, descriptor: int) -> None: ...
+    def boot_id(self) -> bytes: ...
 
 
 class OperatingSystemFiles:
@@ -125,6 +126,14 @@ class OperatingSystemFiles:
         """Ask that the next read comes from the device."""
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def boot_id(self) -> bytes:
+        """Sixteen bytes that differ from boot to boot; zeros where the system does not say."""
+        try:
+            text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+        except OSError:
+            return bytes(16)
+        return bytes.fromhex(text.strip().replace("-", ""))
 
 
 def write_fully(files: Files, descriptor: int, data: Bytes, position: int) -> None:

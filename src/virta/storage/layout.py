@@ -1,14 +1,14 @@
 """The names of everything in a log's directory. No other module spells a file name.
 
-    events/
-      log.toml                        format version and log id
-      topics/<name>/
-        topic.toml                    a snapshot of the topic's configuration
-        schemas/0001.arrow            one schema per version
-        p0000/                        a partition
-          lock  turnstile  manifest
-          <base>[.g<generation>].arrows | .chain | .stats
-          <base>….torn-<n>            what recovery cut, kept as evidence
+events/
+  log.toml                        format version and log id
+  topics/<name>/
+    topic.toml                    a snapshot of the topic's configuration
+    schemas/0001.arrow            one schema per version
+    p0000/                        a partition
+      lock  turnstile  manifest
+      <base>[.g<generation>].arrows | .chain | .stats
+      <base>….torn-<n>            what recovery cut, kept as evidence
 """
 
 from __future__ import annotations

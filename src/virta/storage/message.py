@@ -82,15 +82,15 @@ def build_template(
     # the i64 at +16 of the table must be 8-aligned
     message = len(out)
     _U32.pack_into(out, 0, message)
-    out += struct.pack("<i h B x I I q I I", message - vtable, _VERSION_5, RECORD_BATCH_MESSAGE, 0, 0, 0, 0, 0)
+    out += struct.pack(
+        "<i h B x I I q I I", message - vtable, _VERSION_5, RECORD_BATCH_MESSAGE, 0, 0, 0, 0, 0
+    )
     body_length_at = message + 16
 
     # record batch: length i64, nodes, buffers, compression, variadic counts
     pad(2)
     batch_vtable = len(out)
-    out += struct.pack(
-        "<7H", 14, 32, 8, 16, 20, 24 if codec is not None else 0, 28 if variadic else 0
-    )
+    out += struct.pack("<7H", 14, 32, 8, 16, 20, 24 if codec is not None else 0, 28 if variadic else 0)
     pad(8)
     batch = len(out)
     _U32.pack_into(out, message + 8, batch - (message + 8))

@@ -1,0 +1,518 @@
+"""A partition in one process: every handle, reader and writer of this process shares one object.
+
+Appends queue here; the thread that gets the commit lock commits for all who wait. The
+writing side and the reading side look at the files through views of their own, so a
+writer that waits for another process never holds up a reader. What this process wrote
+goes into the tail buffer, from which readers near the end are served.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from virta.clock import Clock
+from virta.errors import Closed, Corrupt, HistoryChanged, NotFound, StorageFailed, VirtaError
+from virta.memory.dumper import Dumper
+from virta.memory.tail import Budget, TailBuffer
+from virta.memory.wake import Watch, process_wakeups
+from virta.settings import Settings
+from virta.storage.commit import Append, Committer
+from virta.storage.files import Files, storage_error
+from virta.storage.layout import PartitionPaths
+from virta.storage.segment import StoredBlock
+from virta.storage.view import Identity, Stretch, View
+from virta.types import Durability, Stats, Token
+
+
+class Partition:
+    def __init__(
+        self,
+        files: Files,
+        paths: PartitionPaths,
+        identity: Identity,
+        schema_of: Callable[[int], pa.Schema],
+        *,
+        clock: Clock,
+        settings: Settings,
+        budget: Budget,
+        dumper: Dumper,
+        segment_bytes: int,
+    ) -> None:
+        self.files = files
+        self.paths = paths
+        self.identity = identity
+        self.settings = settings
+        self.segment_bytes = segment_bytes
+        self._schema_of = schema_of
+        self._clock = clock
+        self._dumper = dumper
+        self.tail = TailBuffer(settings.tail_bytes_per_partition, budget)
+        self._watch = Watch(paths.root)
+        # reading side
+        self._reading = threading.Lock()
+        self._view = self._open_view(write=False)
+        self._path_checked = 0.0
+        # writing side
+        self._queue: deque[Append] = deque()
+        self._committing = threading.Lock()
+        self._committer: Committer | None = None
+        self._syncing = threading.Lock()
+        self._synced_offset = -1
+        self._unsynced_bytes = 0
+        self._unsynced_since: float | None = None
+        self._failure: VirtaError | None = None
+        self._closed: str | None = None
+
+    def _open_view(self, *, write: bool) -> View:
+        try:
+            return View(self.files, self.paths, self.identity, self._schema_of, write=write)
+        except FileNotFoundError as error:
+            raise NotFound(f"{error.filename} is missing: this is not a whole partition") from error
+        except OSError as error:
+            raise storage_error(error, self.paths.root, "opening") from error
+
+    # -- appending ------------------------------------------------------------------------------
+
+    def append(self, append: Append, durability: Durability) -> None:
+        """Append one block at this durability; raises what went wrong."""
+        if self._closed is not None:
+            raise Closed(self._closed)
+        self._queue.append(append)
+        with self._committing:
+            while not append.done:
+                self._commit_queued(durability)
+        if append.error is not None:
+            raise append.error
+        if durability is Durability.DISK:
+            self.sync(self._end_of(append))
+
+    def _end_of(self, append: Append) -> int:
+        return append.block.header.end_offset if append.block is not None else 0
+
+    def _commit_queued(self, durability: Durability) -> None:
+        """Commit what has gathered, this thread's append among it."""
+        queue = self._queue
+        appends = [queue.popleft()]
+        size = appends[0].prepared.size
+        while queue and len(appends) < self.settings.commit_appends and size < self.settings.commit_bytes:
+            appends.append(queue.popleft())
+            size += appends[-1].prepared.size
+        if self._failure is not None:
+            for append in appends:
+                append.error = self._failure
+            return
+        try:
+            committer = self.committer()
+            if durability is Durability.MEMORY:
+                self._commit_to_memory(committer, appends)
+                return
+            committer.commit(appends)
+        except BaseException as error:
+            for append in appends:
+                if not append.done:
+                    append.error = error
+            raise
+        blocks = [append.block for append in appends if append.block is not None]
+        if blocks:
+            self.tail.offer(blocks)
+            self._note_unsynced(size)
+
+    def _commit_to_memory(self, committer: Committer, appends: list[Append]) -> None:
+        """Stamp and show the rows; the dumper writes them. The lock is kept until it has."""
+        committer.acquire()
+        try:
+            committer.stamp(appends)
+        finally:
+            if not committer.waiting:
+                committer.release()
+        blocks = [append.block for append in appends if append.block is not None]
+        if not blocks:
+            return
+        self.tail.offer(blocks, on_disk=False)
+        process_wakeups().ring(self._watch)
+        if sum(stamped.length for stamped, _ in committer.waiting) >= self.settings.dump_bytes:
+            self._dump(committer)
+        else:
+            self._dumper.expect(self)
+
+    def committer(self) -> Committer:
+        """The writing side, opened at the first append. The commit lock is held."""
+        if self._committer is None:
+            view = self._open_view(write=True)
+            try:
+                self._committer = Committer(view, self._clock, segment_bytes=self.segment_bytes)
+            except BaseException:
+                view.close()
+                raise
+        return self._committer
+
+    def writing(self) -> _Writing:
+        """The committer with this process's commit lock held: for rolls, claims and state changes."""
+        return _Writing(self)
+
+    # -- dumping and syncing -------------------------------------------------------------------------
+
+    def dump(self) -> None:
+        """Write what waits in memory."""
+        with self._committing:
+            if self._committer is not None and self._committer.waiting:
+                self._dump(self._committer)
+
+    def _dump(self, committer: Committer) -> None:
+        size = sum(stamped.length for stamped, _ in committer.waiting)
+        first = committer.view.next_offset
+        try:
+            try:
+                committer.write_waiting()
+            finally:
+                committer.release()
+        except OSError as error:
+            reason = storage_error(error, self.paths.root, "writing rows from memory to")
+            lost = self.tail.end_offset
+            self._failure = StorageFailed(
+                f"rows {first} to {lost - 1} were acknowledged in memory and are lost: {reason.message}",
+                hint="the partition takes no more rows in this process; open the log again to go on",
+            )
+            self.tail.clear()
+            raise self._failure from error
+        self.tail.dumped()
+        self._note_unsynced(size)
+
+    def _note_unsynced(self, size: int) -> None:
+        self._unsynced_bytes += size
+        if self._unsynced_since is None:
+            self._unsynced_since = time.monotonic()
+            self._dumper.expect(self)
+        elif self._unsynced_bytes >= self.settings.sync_bytes:
+            self._dumper.hurry()
+
+    def sync(self, offset: int | None = None) -> None:
+        """Make rows durable on disk: up to the offset, or all there are. One sync serves all who wait."""
+        with self._syncing:
+            if offset is not None and self._synced_offset >= offset:
+                return
+            with self._committing:
+                committer = self.committer()
+                if committer.waiting:
+                    self._dump(committer)
+                if offset is None:
+                    committer.view.refresh()
+                covered = committer.position()
+                self._unsynced_bytes = 0
+                self._unsynced_since = None
+            try:
+                committer.sync_data(covered[0])
+            except OSError as error:
+                with self._committing:
+                    committer.mark_failed()
+                raise storage_error(error, covered[0].data_path, "syncing") from error
+            with self._committing:
+                committer.mark_synced(covered)
+            self._synced_offset = covered[1]
+
+    def background(self, now: float) -> float | None:
+        """The dumper's turn: dump, sync what is due; seconds until there is more to do."""
+        if self._committer is not None and self._committer.waiting:
+            self.dump()
+        since = self._unsynced_since
+        if since is None:
+            return None
+        due = since + self.settings.sync_interval_seconds - now
+        if due <= 0 or self._unsynced_bytes >= self.settings.sync_bytes:
+            self.sync()
+            return None
+        return due
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    def refresh(self) -> bool:
+        """Look for what is new in the files."""
+        with self._reading:
+            return self._refresh()
+
+    def _refresh(self) -> bool:
+        self._check_open()
+        cuts = self._view.cuts
+        try:
+            changed = self._view.refresh()
+        except OSError as error:
+            raise storage_error(error, self.paths.root, "reading") from error
+        if self._view.cuts != cuts:
+            self.tail.clear()
+        return changed
+
+    def _check_open(self) -> None:
+        if self._closed is not None:
+            raise Closed(self._closed)
+
+    def check_present(self) -> None:
+        """That the directory is still the one that was opened."""
+        if self.files.identity(self.paths.lock) != self.files.identity_of(self._view.lock_descriptor):
+            raise NotFound(
+                f"{self.paths.root} was removed or replaced while it was open",
+                hint="close the log and open it again",
+            )
+
+    def read(self, offset: int, *, max_bytes: int) -> list[StoredBlock]:
+        """Blocks from the one that holds the offset on, control blocks among them; none at the end."""
+        blocks = self.tail.read(offset, max_bytes=max_bytes)
+        if blocks:
+            return blocks
+        with self._reading:
+            if offset >= self._view.next_offset:
+                self._refresh()
+            if offset >= self._view.next_offset:
+                return []
+            stretch = self._view.plan(offset, self._view.next_offset)[0]
+            end = self._view.next_offset
+        blocks = self.read_stretch(stretch, max_bytes=max_bytes)
+        if blocks[-1].header.end_offset == end:
+            self.tail.offer(blocks)
+        return blocks
+
+    def read_stretch(self, stretch: Stretch, *, max_bytes: int, verify: bool = True) -> list[StoredBlock]:
+        """Execute a piece of a plan; holds nothing up."""
+        try:
+            return stretch.segment.read_blocks(
+                stretch.start, stretch.stop, max_bytes=max_bytes, verify=verify
+            )
+        except OSError as error:
+            raise storage_error(error, stretch.segment.data_path, "reading") from error
+        except Corrupt as error:
+            with self._reading:
+                cuts = self._view.cuts
+                self._refresh()
+                if self._view.cuts != cuts:
+                    raise HistoryChanged(
+                        "rows that were being read were cut by a recovery",
+                        oldest=self.token_at(self._view.start_offset, locked=True),
+                        topic=self.identity.topic,
+                        partition=self.identity.number,
+                        file=str(stretch.segment.data_path),
+                    ) from error
+            error.topic = self.identity.topic
+            error.partition = self.identity.number
+            raise
+
+    def plan(self, start: int, end: int) -> list[Stretch]:
+        """Where the rows from `start` up to `end` lie on disk."""
+        with self._reading:
+            self._refresh()
+            return self._view.plan(start, end)
+
+    def check_token(self, token: Token) -> None:
+        if self._is_in_tail(token):
+            return
+        with self._reading:
+            self._refresh()
+            self._view.check_token(token)
+
+    def _is_in_tail(self, token: Token) -> bool:
+        newest = self.tail.newest()
+        if newest is not None and newest.header.end_offset == token.offset:
+            return newest.header.hash == token.hash
+        found = self.tail.read(token.offset, max_bytes=1)
+        return bool(found) and found[0].previous == token.hash
+
+    def token_at(self, offset: int, *, locked: bool = False) -> Token:
+        """The token of the row at this offset, or of the next one to come."""
+        newest = self.tail.newest()
+        if newest is not None and newest.header.end_offset == offset:
+            hash_ = newest.header.hash
+        elif found := self.tail.read(offset, max_bytes=1):
+            hash_ = found[0].previous
+        elif locked:
+            hash_ = self._view.hash_before(offset)
+        else:
+            with self._reading:
+                hash_ = self._view.hash_before(offset)
+        return Token(partition=self.identity.number, offset=offset, hash=hash_)
+
+    def wait(self, offset: int, timeout: float | None) -> bool:
+        """Wait until there is a row at the offset; False when the time is over."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        wakeups = process_wakeups()
+
+        def look() -> bool:
+            if self.tail.end_offset > offset:
+                return True
+            with self._reading:
+                self._check_open()
+                wakeups.arm(self._watch, self._view.active.chain_path)
+                self._refresh()
+                wakeups.arm(self._watch, self._view.active.chain_path)
+                if self._view.next_offset > offset:
+                    return True
+                if self._view.next_offset < offset and self.tail.end_offset < offset:
+                    raise HistoryChanged(
+                        f"the log ends at offset {self._view.next_offset}, before the {offset} that was waited for",
+                        oldest=self.token_at(self._view.start_offset, locked=True),
+                        topic=self.identity.topic,
+                        partition=self.identity.number,
+                    )
+                self._check_present_sometimes()
+            return False
+
+        return wakeups.wait(self._watch, look, deadline)
+
+    def _check_present_sometimes(self) -> None:
+        now = time.monotonic()
+        if now - self._path_checked > 0.5:
+            self._path_checked = now
+            self.check_present()
+
+    # -- positions -----------------------------------------------------------------------------------
+
+    @property
+    def next_offset(self) -> int:
+        self.refresh()
+        return max(self._view.next_offset, self.tail.end_offset)
+
+    @property
+    def start_offset(self) -> int:
+        self.refresh()
+        return self._view.start_offset
+
+    @property
+    def durable_offset(self) -> int:
+        self.refresh()
+        known = self._view.state
+        active = self._view.manifest.active
+        synced = known.synced_offset if known.segment_base == active.base else active.base
+        return max(self._synced_offset, synced)
+
+    @property
+    def head(self) -> bytes:
+        with self._reading:
+            self._refresh()
+            newest = self.tail.newest()
+            if newest is not None and newest.header.end_offset > self._view.next_offset:
+                return newest.header.hash
+            return self._view.head
+
+    def first_offset_at(self, timestamp: int) -> int:
+        """The first offset whose row is not older than the timestamp."""
+        with self._reading:
+            self._refresh()
+            found = self._view.first_offset_at(timestamp)
+        if found >= self._view.next_offset and self.tail.end_offset > found:
+            for block in self.tail.read(found, max_bytes=1 << 62):
+                if block.header.span and block.header.max_timestamp >= timestamp:
+                    return block.header.base_offset
+            return self.tail.end_offset
+        return found
+
+    def view(self) -> _Reading:
+        """The reading view with its lock held: for statistics and verification."""
+        return _Reading(self)
+
+    def stats(self) -> Stats:
+        with self._reading:
+            self._refresh()
+            view = self._view
+            sealed = view.manifest.segments[:-1]
+            chain_rows = view.active_rows()
+            bounds = self.tail.bounds()
+            return Stats(
+                rows=sum(entry.rows for entry in sealed) + chain_rows,
+                bytes=sum(entry.data_length for entry in sealed) + view.data_end,
+                blocks=sum(entry.blocks for entry in sealed) + view.blocks,
+                segments=len(view.manifest.segments),
+                start_offset=view.start_offset,
+                next_offset=max(view.next_offset, self.tail.end_offset),
+                oldest_in_memory=bounds[0] if bounds else None,
+                newest_in_memory=bounds[1] - 1 if bounds else None,
+                memory_bytes=bounds[2] if bounds else 0,
+            )
+
+    # -- the end -----------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Write and sync what waits, then let go of every file."""
+        if self._closed is not None:
+            return
+        try:
+            self.dump()
+            if self._unsynced_since is not None and self.files.identity(self.paths.lock) is not None:
+                self.sync()
+        finally:
+            self._let_go("the log was closed")
+
+    def _let_go(self, why: str) -> None:
+        with self._committing, self._reading:
+            self._closed = why
+            process_wakeups().forget(self._watch)
+            self.tail.clear()
+            if self._committer is not None:
+                self._committer.close()
+                self._committer.view.close()
+                self._committer = None
+            self._view.close()
+
+    def after_fork(self) -> None:
+        """In a child: locks are not inherited, so let go of the parent's descriptors at once."""
+        self._committing = threading.Lock()
+        self._reading = threading.Lock()
+        self._syncing = threading.Lock()
+        self.tail = TailBuffer(self.settings.tail_bytes_per_partition, Budget(0))
+        self._closed = "the log was opened before a fork; open it again in the child"
+        if self._committer is not None:
+            self._committer.close()
+            self._committer.view.close()
+            self._committer = None
+        self._view.close()
+
+
+class _Writing:
+    """`with partition.writing() as committer`: the commit lock of this process, then the partition's."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+
+    def __enter__(self) -> Committer:
+        partition = self._partition
+        partition._committing.acquire()
+        try:
+            partition._check_open()
+            committer = partition.committer()
+            committer.acquire()
+            committer.write_waiting()
+        except OSError as error:
+            partition._committing.release()
+            raise storage_error(error, partition.paths.root, "writing to") from error
+        except BaseException:
+            partition._committing.release()
+            raise
+        return committer
+
+    def __exit__(self, *_: object) -> None:
+        partition = self._partition
+        try:
+            committer = partition._committer
+            if committer is not None:
+                committer.release()
+                partition.tail.dumped()
+        finally:
+            partition._committing.release()
+
+
+class _Reading:
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+
+    def __enter__(self) -> View:
+        self._partition._reading.acquire()
+        try:
+            self._partition._refresh()
+        except BaseException:
+            self._partition._reading.release()
+            raise
+        return self._partition._view
+
+    def __exit__(self, *_: object) -> None:
+        self._partition._reading.release()

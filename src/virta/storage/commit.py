@@ -1,0 +1,572 @@
+"""Appending: what happens between taking a partition's lock and letting it go.
+
+ 1. lock; compare the state record: another generation, epoch or topic version is
+    taken in first, a failed sync or a locked topic refuses;
+ 2. look at both file lengths: anything beyond what the chain names was left by a
+    writer that died, and `recovery` sees to it;
+ 3. stamp each block: offset, time, salt, digest, hash;
+ 4. write all blocks with one call, then all headers with one call: with its header a
+    block becomes visible;
+ 5. unlock.
+
+A data write that fails leaves nothing visible; what it wrote is cut off again. A
+chain write that fails halfway keeps the headers that are whole, since readers may
+have seen them. `disk` syncs the data file after unlocking and then moves the
+watermark. The object is not safe for several threads: `memory.partition` guards it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from virta.clock import Clock
+from virta.errors import Conflict, Fenced, Locked, NotFound, StorageFailed, VirtaError
+from virta.storage import block, chain, manifest, producers, recovery, state
+from virta.storage.block import Prepared, Stamped
+from virta.storage.chain import HEADER_SIZE, Header
+from virta.storage.files import Bytes, Files, storage_error, write_fully, write_parts
+from virta.storage.layout import PartitionPaths
+from virta.storage.locks import PartitionLock
+from virta.storage.manifest import Entry, Manifest
+from virta.storage.producers import Producers
+from virta.storage.segment import Segment, StoredBlock
+from virta.storage.state import State
+from virta.storage.view import Identity, View
+
+
+class TopicChanged(Exception):
+    """The topic has another version than the one the rows were prepared for."""
+
+
+class RowsAlreadyThere(Exception):
+    """A producer's batch overlaps what it sent before; the caller cuts off `rows` and tries again."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(rows)
+        self.rows = rows
+
+
+class Append:
+    """One block on its way in, and what became of it."""
+
+    __slots__ = (
+        "block",
+        "duplicate",
+        "error",
+        "expected_offset",
+        "first_offset",
+        "prepared",
+        "producer",
+        "producer_epoch",
+        "sequence",
+        "topic_version",
+    )
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        topic_version: int,
+        *,
+        expected_offset: int | None = None,
+        producer: int = 0,
+        producer_epoch: int = 0,
+        sequence: int = 0,
+    ) -> None:
+        self.prepared = prepared
+        self.topic_version = topic_version
+        self.expected_offset = expected_offset
+        self.producer = producer
+        self.producer_epoch = producer_epoch
+        self.sequence = sequence
+        self.block: StoredBlock | None = None
+        self.error: BaseException | None = None
+        self.duplicate = False
+        self.first_offset = -1
+
+    @property
+    def done(self) -> bool:
+        return self.block is not None or self.error is not None or self.duplicate
+
+
+@dataclass(slots=True)
+class Tip:
+    """Where the next block goes. Ahead of the view while stamped blocks wait in memory."""
+
+    offset: int
+    head: bytes
+    position: int
+    timestamp: int
+
+
+class Committer:
+    """The writing side of one partition in one process."""
+
+    def __init__(self, view: View, clock: Clock, *, segment_bytes: int) -> None:
+        self.view = view
+        self.files: Files = view.files
+        self.clock = clock
+        self.segment_bytes = segment_bytes
+        self.lock = PartitionLock(view.files, view.paths)
+        self.holding = False  # the lock stays held while stamped blocks wait in memory
+        self.recovered = False
+        self.waiting: list[tuple[Stamped, StoredBlock]] = []  # stamped, not yet written
+        self._producers: Producers | None = None
+        self._tip: Tip | None = None
+        view.on_taken = self._follow_producer
+
+    # -- under the lock ---------------------------------------------------------------------
+
+    def acquire(self) -> None:
+        if self.holding:
+            return
+        self.lock.acquire()
+        self.holding = True
+        try:
+            self._catch_up()
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        if self.holding and not self.waiting:
+            self.holding = False
+            self._tip = None
+            self.lock.release()
+
+    def _catch_up(self) -> None:
+        view = self.view
+        view.refresh()
+        self._check_flags(view.state)
+        if (
+            not self.recovered
+            or self.files.size(view.active.data_descriptor) != view.data_end
+            or self.files.size(view.active.chain_descriptor) != view.blocks * HEADER_SIZE
+        ):
+            self._recover()
+
+    def _check_flags(self, current: State) -> None:
+        if not current.flags:
+            return
+        if current.flags & state.DROPPED:
+            raise NotFound(f"the topic {self.view.identity.topic!r} was dropped")
+        if current.flags & state.LOCKED:
+            raise Locked(f"the topic {self.view.identity.topic!r} is locked: it takes no more rows")
+        if current.flags & state.FAILED:
+            raise StorageFailed(
+                f"an earlier sync of {self.view.paths.root} failed, so it takes no more rows",
+                hint="check the disk, then run `virta doctor --repair`",
+            )
+
+    def _recover(self) -> None:
+        found = recovery.recover(self.view, self.lock.descriptor)
+        self._producers = None
+        self.recovered = True
+        if found.cut_bytes or found.cut_headers:
+            self.write_control({"event": "recovered", **found.event()})
+
+    @property
+    def tip(self) -> Tip:
+        if self._tip is None:
+            view = self.view
+            self._tip = Tip(view.next_offset, view.head, view.data_end, view.last_timestamp)
+        return self._tip
+
+    # -- stamping and writing -----------------------------------------------------------------
+
+    def commit(self, appends: list[Append]) -> None:
+        """Append all of them, or give each its error. The lock is taken and let go here."""
+        try:
+            self.acquire()
+            try:
+                self.stamp(appends)
+                self.write_waiting()
+            finally:
+                self.release()
+        except (VirtaError, TopicChanged) as error:
+            _fail(appends, error)
+        except OSError as error:
+            _fail(appends, storage_error(error, self.view.paths.root, "appending to"))
+
+    def stamp(self, appends: list[Append]) -> None:
+        """Give each block its place; they wait to be written. The lock is held."""
+        if self.tip.position >= self.segment_bytes:
+            self.write_waiting()
+            self.roll()
+        now = self.clock.now_us()
+        for append in appends:
+            try:
+                self._stamp_one(append, now)
+            except (VirtaError, TopicChanged, RowsAlreadyThere) as error:
+                append.error = error
+
+    def _stamp_one(self, append: Append, now: int) -> None:
+        tip = self.tip
+        view = self.view
+        version = view.state.topic_version
+        if append.topic_version != version:
+            raise TopicChanged
+        if append.expected_offset is not None and append.expected_offset != tip.offset:
+            raise Conflict(expected=append.expected_offset, actual=tip.offset)
+        prepared = append.prepared
+        if append.producer:
+            there = producers.judge(
+                self.producers.get(append.producer),
+                epoch=append.producer_epoch,
+                sequence=append.sequence,
+                rows=prepared.rows,
+            )
+            if there == prepared.rows:
+                append.duplicate = True
+                return
+            if there:
+                raise RowsAlreadyThere(there)
+        stamped = block.stamp(
+            prepared,
+            base_offset=tip.offset,
+            timestamp=max(now, tip.timestamp),
+            previous=tip.head,
+            schema_version=view.active.entry.schema_version,
+            epoch=view.state.epoch,
+            producer=append.producer,
+            sequence=append.sequence & 0xFFFFFFFF,
+            producer_epoch=append.producer_epoch,
+        )
+        append.first_offset = tip.offset
+        append.block = self._enqueue(stamped)
+        if append.producer:
+            self.producers.follow(append.block.header)
+
+    def _enqueue(self, stamped: Stamped) -> StoredBlock:
+        tip = self.tip
+        block.check_size(stamped.length)
+        fields = chain.FIELDS.unpack(stamped.fields)
+        header = Header(
+            *fields[:5],
+            tip.position // chain.POSITION_UNIT,
+            stamped.length,
+            *fields[7:],
+            stamped.digest,
+            stamped.hash,
+        )
+        stored = StoredBlock(header, tip.head, stamped.parts, self.view.active.schema)
+        self.waiting.append((stamped, stored))
+        tip.offset += header.span
+        tip.head = stamped.hash
+        tip.position += stamped.length
+        tip.timestamp = header.max_timestamp
+        return stored
+
+    def write_waiting(self) -> None:
+        """Write what was stamped: all blocks, then all headers."""
+        waiting = self.waiting
+        if not waiting:
+            return
+        view = self.view
+        try:
+            if len(waiting) == 1 and len(waiting[0][0].parts) == 1:
+                data = waiting[0][0].parts[0]
+                write_fully(self.files, view.active.data_descriptor, data, view.data_end)
+            else:
+                parts = [part for stamped, _ in waiting for part in stamped.parts]
+                write_parts(self.files, view.active.data_descriptor, parts, view.data_end)
+            headers = b"".join([stored.header.to_bytes() for _, stored in waiting])
+            write_fully(self.files, view.active.chain_descriptor, headers, view.blocks * HEADER_SIZE)
+        except OSError:
+            self._give_up()
+            raise
+        for _, stored in waiting:
+            view.take(stored.header)
+        view.blocks += len(waiting)
+        self.waiting = []
+
+    def _give_up(self) -> None:
+        """A write failed: keep the headers that became visible, cut off the rest."""
+        view = self.view
+        self.waiting = []
+        self._tip = None
+        self._producers = None
+        self.recovered = False  # whatever cannot be undone now is recovery's work before the next append
+        with contextlib.suppress(OSError):
+            view.refresh()
+            self.files.truncate(view.active.chain_descriptor, view.blocks * HEADER_SIZE)
+            self.files.truncate(view.active.data_descriptor, view.data_end)
+
+    def write_control(self, event: dict[str, Any], **fields: int) -> StoredBlock:
+        """Write a control block. The lock is held and nothing waits."""
+        prepared = block.prepare_control(user_schema(self.view.active.schema), event)
+        tip = self.tip
+        stamped = block.stamp(
+            prepared,
+            base_offset=tip.offset,
+            timestamp=max(self.clock.now_us(), tip.timestamp),
+            previous=tip.head,
+            schema_version=self.view.active.entry.schema_version,
+            epoch=self.view.state.epoch,
+            **fields,
+        )
+        stored = self._enqueue(stamped)
+        self.write_waiting()
+        return stored
+
+    # -- producers ----------------------------------------------------------------------------
+
+    @property
+    def producers(self) -> Producers:
+        if self._producers is None:
+            self._producers = load_producers(self.view)
+            for _, stored in self.waiting:
+                self._producers.follow(stored.header)
+        return self._producers
+
+    def _follow_producer(self, header: Header) -> None:
+        if self._producers is not None:
+            self._producers.follow(header)
+
+    def claim_producer(self, name: str) -> tuple[int, int, int]:
+        """Make this writer the holder of a name: its id, epoch and rows sent so far."""
+        number = producers.producer_id(name)
+        self.acquire()
+        try:
+            self.write_waiting()
+            known = self.producers.get(number)
+            epoch = known.epoch + 1
+            if epoch > producers.EPOCH_LIMIT:
+                raise Fenced(
+                    f"the producer name {name!r} was taken over {known.epoch} times, the most there can be",
+                    hint="go on with another producer name",
+                )
+            stored = self.write_control(
+                {"event": "producer", "name": name, "epoch": epoch, "count": known.count},
+                producer=number,
+                producer_epoch=epoch,
+                sequence=known.count & 0xFFFFFFFF,
+            )
+            self.producers.follow(stored.header)
+            return number, epoch, known.count
+        finally:
+            self.release()
+
+    # -- durability -----------------------------------------------------------------------------
+
+    def position(self) -> tuple[Segment, int, int, int, bytes]:
+        """What a sync started now will cover: segment, offset, blocks, data length, head."""
+        view = self.view
+        return view.active, view.next_offset, view.blocks, view.data_end, view.head
+
+    def sync_data(self, segment: Segment) -> None:
+        """Sync the data file. Takes no lock: appends go on meanwhile."""
+        self.files.sync(segment.data_descriptor)
+
+    def mark_synced(self, covered: tuple[Segment, int, int, int, bytes]) -> None:
+        """Move the watermark to what a finished sync covers."""
+        segment, offset, blocks, length, head = covered
+        self.lock_only()
+        try:
+            view = self.view
+            view.refresh()
+            if view.active is segment and (
+                view.state.segment_base != segment.entry.base or view.state.synced_offset <= offset
+            ):
+                self.write_state(
+                    segment_base=segment.entry.base,
+                    synced_offset=offset,
+                    synced_blocks=blocks,
+                    synced_length=length,
+                    synced_hash=head,
+                    inode=self.files.identity_of(segment.data_descriptor)[1],
+                )
+        finally:
+            self.release()
+
+    def lock_only(self) -> None:
+        """Take the lock without looking at what is to be recovered."""
+        if not self.holding:
+            self.lock.acquire()
+            self.holding = True
+
+    def mark_failed(self) -> None:
+        """A sync failed: nobody may believe that what is in the page cache will last."""
+        self.lock_only()
+        try:
+            self.view.refresh()
+            self.write_state(flags=self.view.state.flags | state.FAILED)
+        finally:
+            self.release()
+
+    def write_state(self, **changes: Any) -> None:
+        view = self.view
+        view.state = state.write(self.files, self.lock.descriptor, dataclasses.replace(view.state, **changes))
+
+    # -- segments ----------------------------------------------------------------------------------
+
+    def roll(self, schema_version: int | None = None) -> None:
+        """Seal the active segment and begin a new one. The lock is held and nothing waits."""
+        view = self.view
+        old = view.active
+        try:
+            self.files.sync(old.data_descriptor)
+            self.files.sync(old.chain_descriptor)
+        except OSError:
+            self.mark_failed()
+            raise
+        sealed = seal_entry(view)
+        version = schema_version or old.entry.schema_version
+        entry = Entry(
+            base=view.next_offset,
+            generation=0 if view.next_offset > old.entry.base else old.entry.generation + 1,
+            schema_version=version,
+            previous_hash=view.head,
+            schema_digest=schema_digest(view.schema_of(version)),
+        )
+        event = {
+            "event": "segment",
+            "schema_version": version,
+            "schema": entry.schema_digest.hex(),
+            "producers": self.producers.snapshot(self.clock.now_us()),
+        }
+        create_segment(
+            self.files,
+            view.paths,
+            entry,
+            view.schema_of(version),
+            event,
+            timestamp=max(self.clock.now_us(), view.last_timestamp),
+            epoch=view.state.epoch,
+        )
+        following = Manifest(
+            generation=view.manifest.generation + 1,
+            segments=(*view.manifest.segments[:-1], sealed, entry),
+        )
+        # the record first: a process that sees the new generation reads the manifest again, old or new
+        self.write_state(
+            generation=following.generation,
+            segment_base=entry.base,
+            synced_offset=entry.base,
+            synced_blocks=0,
+            synced_length=0,
+            synced_hash=entry.previous_hash,
+        )
+        manifest.save(self.files, view.paths.manifest, following)
+        view.reload_manifest()
+        self._tip = None
+
+    def close(self) -> None:
+        self.lock.close()
+
+
+def _fail(appends: list[Append], error: BaseException) -> None:
+    for append in appends:
+        if not append.duplicate and append.error is None:
+            append.block = None
+            append.error = error
+
+
+def user_schema(full: pa.Schema) -> pa.Schema:
+    """The schema without the two leading columns."""
+    return pa.schema(list(full)[2:], metadata=full.metadata)
+
+
+def schema_digest(full: pa.Schema) -> bytes:
+    from blake3 import blake3
+
+    return bytes(blake3(block.schema_message(full)).digest())
+
+
+def seal_entry(view: View) -> Entry:
+    """The manifest's entry for the active segment, now that it is complete."""
+    headers = chain.as_array(view.active.read_chain(0, view.blocks * HEADER_SIZE))
+    return dataclasses.replace(
+        view.active.entry,
+        end=view.next_offset,
+        blocks=view.blocks,
+        rows=int(headers["rows"].sum()),
+        data_length=view.data_end,
+        min_timestamp=int(headers["min_timestamp"].min()),
+        max_timestamp=int(headers["max_timestamp"].max()),
+        last_hash=view.head,
+    )
+
+
+def load_producers(view: View) -> Producers:
+    """The snapshot that opens the active segment, and the headers since."""
+    known = Producers()
+    if view.blocks == 0:
+        return known
+    first = view.active.read_blocks(0, 1, max_bytes=1)[0]
+    event = block.event_of(first.data) or {}
+    known.load(event.get("producers", ()))
+    headers = chain.as_array(view.active.read_chain(0, view.blocks * HEADER_SIZE))
+    for index in headers["producer"].nonzero()[0]:
+        known.follow(view.active.headers(view.blocks).header(int(index)))
+    return known
+
+
+def create_segment(
+    files: Files,
+    paths: PartitionPaths,
+    entry: Entry,
+    schema: pa.Schema,
+    event: dict[str, Any],
+    *,
+    timestamp: int,
+    epoch: int = 0,
+) -> None:
+    """Make a segment's two files, with the control block that opens it, and sync them."""
+    opening = block.schema_message(schema)
+    stamped = block.stamp(
+        block.prepare_control(user_schema(schema), event),
+        base_offset=entry.base,
+        timestamp=timestamp,
+        previous=entry.previous_hash,
+        schema_version=entry.schema_version,
+        epoch=epoch,
+    )
+    fields = chain.with_place(stamped.fields, len(opening), stamped.length)
+    _write_new(files, paths.data(entry.base, entry.generation), opening + block.join(stamped.parts))
+    _write_new(files, paths.chain(entry.base, entry.generation), fields + stamped.digest + stamped.hash)
+    files.sync_directory(paths.root)
+
+
+def _write_new(files: Files, path: Any, data: Bytes) -> None:
+    descriptor = files.open(path, write=True, create=True)
+    try:
+        files.truncate(descriptor, 0)
+        write_fully(files, descriptor, data, 0)
+        files.sync(descriptor)
+    finally:
+        files.close(descriptor)
+
+
+def create_partition(
+    files: Files,
+    paths: PartitionPaths,
+    identity: Identity,
+    schema: pa.Schema,
+    clock: Clock,
+    *,
+    topic_version: int = 1,
+) -> None:
+    """Make a new partition: lock, turnstile, first segment and manifest, all synced."""
+    files.make_directory(paths.root)
+    entry = Entry(base=0, previous_hash=identity.genesis(), schema_digest=schema_digest(schema))
+    event = {
+        "event": "created",
+        "format": 1,
+        "log": identity.log_id.hex(),
+        "topic": identity.topic_id.hex(),
+        "name": identity.topic,
+        "partition": identity.number,
+        "schema_version": 1,
+        "schema": entry.schema_digest.hex(),
+    }
+    create_segment(files, paths, entry, schema, event, timestamp=clock.now_us())
+    _write_new(files, paths.turnstile, b"")
+    manifest.save(files, paths.manifest, Manifest(generation=1, segments=(entry,)))
+    first = State(counter=1, generation=1, topic_version=topic_version, boot_id=files.boot_id())
+    _write_new(files, paths.lock, bytes(state.SLOT_DISTANCE) + first.to_bytes())
+    files.sync_directory(paths.root)

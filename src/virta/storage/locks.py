@@ -1,0 +1,75 @@
+"""The lock of a partition: `flock` on `lock` for one commit, and a turnstile so that nobody starves.
+
+`flock` belongs to the open file, not to the process: closing another descriptor of the
+same file does not drop it, as it does with POSIX record locks. It is inherited over
+`fork`, so a child closes its copies at once (see `memory.registry`).
+
+A free lock is taken without waiting. A writer that must wait does so holding the
+turnstile, and every writer passes the turnstile at least every `PASSES_PER_TURN`
+commits, so one that never pauses cannot keep a waiting one out for longer than that.
+"""
+
+from __future__ import annotations
+
+from virta.errors import NotFound
+from virta.storage.files import Files
+from virta.storage.layout import PartitionPaths
+
+# Passing the turnstile costs two system calls; a waiter waits for at most so many short commits.
+PASSES_PER_TURN = 16
+
+
+class PartitionLock:
+    """One process's handle on the lock. Not for several threads at once."""
+
+    __slots__ = ("_descriptor", "_files", "_identity", "_path", "_paths", "_passes", "_turnstile")
+
+    def __init__(self, files: Files, paths: PartitionPaths) -> None:
+        self._files = files
+        self._paths = paths
+        self._path = paths.lock
+        self._passes = 0
+        self._descriptor = files.open(paths.lock, write=True)
+        try:
+            self._turnstile = files.open(paths.turnstile, write=True, create=True)
+        except BaseException:
+            files.close(self._descriptor)
+            raise
+        self._identity = files.identity_of(self._descriptor)
+
+    @property
+    def descriptor(self) -> int:
+        return self._descriptor
+
+    def acquire(self) -> None:
+        self._passes += 1
+        if self._passes % PASSES_PER_TURN == 0 or not self._files.lock(self._descriptor, wait=False):
+            self._wait_in_turn()
+        if self._files.identity(self._path) != self._identity:
+            self._files.unlock(self._descriptor)
+            raise NotFound(
+                f"{self._paths.root} was removed or replaced while it was open",
+                hint="close the log and open it again",
+            )
+
+    def try_acquire(self) -> bool:
+        if not self._files.lock(self._descriptor, wait=False):
+            return False
+        if self._files.identity(self._path) == self._identity:
+            return True
+        self._files.unlock(self._descriptor)
+        return False
+
+    def _wait_in_turn(self) -> None:
+        self._files.lock(self._turnstile)
+        try:
+            self._files.lock(self._descriptor)
+        finally:
+            self._files.unlock(self._turnstile)
+
+    def release(self) -> None:
+        self._files.unlock(self._descriptor)
+
+    def close(self) -> None:
+        self._files.close(self._descriptor)
+        self._files.close(self._turnstile)

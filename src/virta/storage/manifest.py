@@ -1,0 +1,150 @@
+"""The manifest: which segments a partition has. Replaced whole, never changed in place.
+
+    at   size  field
+      0    8   magic "VIRTAMF1"
+      8    8   generation
+     16    4   count of segments
+     20    4   reserved
+     24  176   per segment, oldest first:
+                 0   8  base            first offset
+                 8   8  end             first offset after it; the active segment: 2^64 - 1
+                16   4  generation      in the segment's file names
+                20   4  schema_version
+                24   8  blocks
+                32   8  rows
+                40   8  data_length
+                48   8  min_timestamp
+                56   8  max_timestamp
+                64  32  previous_hash   the hash before its first block
+                96  32  last_hash       the hash of its last block
+               128  32  schema_digest   BLAKE3 of the schema message
+               160  16  reserved
+    end   32   BLAKE3 of all before
+
+The last segment is the active one; its end, sizes and last hash are in its chain file.
+All sealed segments were synced before the manifest that calls them sealed.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from blake3 import blake3
+
+from virta.errors import Corrupt
+from virta.storage.files import Files, read_file, replace_file
+
+MAGIC = b"VIRTAMF1"
+ACTIVE_END = (1 << 64) - 1
+_HEAD = struct.Struct("<8sQII")
+_ENTRY = struct.Struct("<QQIIQQQqq32s32s32s16x")
+assert _HEAD.size == 24 and _ENTRY.size == 176
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One segment. Counts and `last_hash` of the active one are zero."""
+
+    base: int
+    end: int = ACTIVE_END
+    generation: int = 0
+    schema_version: int = 1
+    blocks: int = 0
+    rows: int = 0
+    data_length: int = 0
+    min_timestamp: int = 0
+    max_timestamp: int = 0
+    previous_hash: bytes
+    last_hash: bytes = bytes(32)
+    schema_digest: bytes
+
+    @property
+    def is_active(self) -> bool:
+        return self.end == ACTIVE_END
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    generation: int
+    segments: tuple[Entry, ...]
+
+    @property
+    def active(self) -> Entry:
+        return self.segments[-1]
+
+    def to_bytes(self) -> bytes:
+        parts = [_HEAD.pack(MAGIC, self.generation, len(self.segments), 0)]
+        parts += [
+            _ENTRY.pack(
+                entry.base,
+                entry.end,
+                entry.generation,
+                entry.schema_version,
+                entry.blocks,
+                entry.rows,
+                entry.data_length,
+                entry.min_timestamp,
+                entry.max_timestamp,
+                entry.previous_hash,
+                entry.last_hash,
+                entry.schema_digest,
+            )
+            for entry in self.segments
+        ]
+        body = b"".join(parts)
+        return body + blake3(body).digest()
+
+
+def parse(data: bytes, path: Path | str) -> Manifest:
+    if len(data) < _HEAD.size + 32 or data[:7] != MAGIC[:7]:
+        raise Corrupt("this is not a manifest", file=str(path), position=0)
+    if data[:8] != MAGIC:
+        raise Corrupt("the manifest has a format this version does not know", file=str(path), position=0)
+    body, digest = data[:-32], data[-32:]
+    if blake3(body).digest() != digest:
+        raise Corrupt("the manifest does not match its digest", file=str(path), position=0)
+    _, generation, count, _ = _HEAD.unpack_from(body)
+    if len(body) != _HEAD.size + count * _ENTRY.size or not count:
+        raise Corrupt("the manifest's length is not what it says", file=str(path), position=16)
+    entries = []
+    for at in range(_HEAD.size, len(body), _ENTRY.size):
+        values = _ENTRY.unpack_from(body, at)
+        entries.append(
+            Entry(
+                base=values[0],
+                end=values[1],
+                generation=values[2],
+                schema_version=values[3],
+                blocks=values[4],
+                rows=values[5],
+                data_length=values[6],
+                min_timestamp=values[7],
+                max_timestamp=values[8],
+                previous_hash=values[9],
+                last_hash=values[10],
+                schema_digest=values[11],
+            )
+        )
+    _check(entries, path)
+    return Manifest(generation=generation, segments=tuple(entries))
+
+
+def _check(entries: list[Entry], path: Path | str) -> None:
+    for number, entry in enumerate(entries):
+        at = _HEAD.size + number * _ENTRY.size
+        if entry.is_active != (number == len(entries) - 1):
+            raise Corrupt("only the last segment may be active", file=str(path), position=at)
+        if number and (
+            entries[number - 1].end != entry.base or entries[number - 1].last_hash != entry.previous_hash
+        ):
+            raise Corrupt("a segment does not follow the one before it", file=str(path), position=at)
+
+
+def load(files: Files, path: Path) -> Manifest:
+    return parse(read_file(files, path), path)
+
+
+def save(files: Files, path: Path, manifest: Manifest) -> None:
+    replace_file(files, path, manifest.to_bytes())

@@ -1,0 +1,196 @@
+"""A segment's open files, for reading: chain headers by index, blocks by header.
+
+Sealed files are mapped: nobody truncates them. The active ones are read with `pread`,
+because a mapping dies when a crash's torn tail is cut. An open descriptor or mapping
+keeps a removed file alive, so whoever holds a segment goes on reading it after
+retention has taken it away; both are let go with the last reference to the segment.
+
+Blocks are handed out checked: the header against the hash before it, the bytes
+against the digest. Only a read of single columns leaves the digest out, since
+hashing would touch the columns that are to be skipped.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+import pyarrow as pa
+
+from virta.errors import Corrupt
+from virta.storage import block, chain
+from virta.storage.chain import HEADER_SIZE, Header, HeaderView
+from virta.storage.files import Files, read_fully
+from virta.storage.layout import PartitionPaths
+from virta.storage.manifest import Entry
+
+
+class StoredBlock:
+    """A block with its place in history. The bytes may still lie in several parts."""
+
+    __slots__ = ("_parts", "header", "previous", "schema")
+
+    def __init__(self, header: Header, previous: bytes, parts: list[Any], schema: pa.Schema) -> None:
+        self.header = header
+        self.previous = previous
+        self.schema = schema
+        self._parts = parts
+
+    @property
+    def data(self) -> Any:
+        if len(self._parts) > 1:
+            self._parts = [b"".join(self._parts)]
+        return self._parts[0]
+
+    def decode(self) -> pa.RecordBatch:
+        return block.decode(self.data, self.schema, dictionaries=bool(self.header.flags & chain.DICTIONARIES))
+
+    def check(self) -> None:
+        """Hash the bytes again and follow the link from the block before."""
+        fields = chain.without_place(self.header.fields())
+        if chain.link(self.previous, fields, self.header.digest) != self.header.hash:
+            raise Corrupt(
+                "the header's hash does not follow from the one before", offset=self.header.base_offset
+            )
+        block.check_against(self.data, self.header)
+
+
+class Segment:
+    """The files of one segment, open for reading."""
+
+    __slots__ = (
+        "_chain_map",
+        "_data_map",
+        "_files",
+        "chain_descriptor",
+        "chain_path",
+        "data_descriptor",
+        "data_path",
+        "entry",
+        "schema",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        paths: PartitionPaths,
+        entry: Entry,
+        schema: pa.Schema,
+        *,
+        write: bool = False,
+    ) -> None:
+        self._files = files
+        self.entry = entry
+        self.schema = schema
+        self.data_path = paths.data(entry.base, entry.generation)
+        self.chain_path = paths.chain(entry.base, entry.generation)
+        self._chain_map: mmap.mmap | None = None
+        self._data_map: mmap.mmap | None = None
+        self.chain_descriptor = -1
+        self.data_descriptor = files.open(self.data_path, write=write)
+        self.chain_descriptor = files.open(self.chain_path, write=write)
+        if not entry.is_active:
+            self._map()
+
+    def _map(self) -> None:
+        """Map both files; the descriptors are no longer needed then."""
+        try:
+            size = self._files.size(self.chain_descriptor)
+            if size < self.entry.blocks * HEADER_SIZE:
+                raise Corrupt(
+                    "the chain file is shorter than the manifest says",
+                    file=str(self.chain_path),
+                    position=size,
+                )
+            if self._files.size(self.data_descriptor) < self.entry.data_length:
+                raise Corrupt(
+                    "the data file is shorter than the manifest says",
+                    file=str(self.data_path),
+                    position=self._files.size(self.data_descriptor),
+                )
+            self._chain_map = self._files.map(self.chain_descriptor, self.entry.blocks * HEADER_SIZE)
+            self._data_map = self._files.map(self.data_descriptor, self.entry.data_length)
+        finally:
+            self.close()
+
+    def read_chain(self, at: int, length: int) -> bytes:
+        if self._chain_map is not None:
+            return self._chain_map[at : at + length]
+        data = read_fully(self._files, self.chain_descriptor, length, at)
+        if len(data) != length:
+            raise Corrupt("the chain file ends in a header", file=str(self.chain_path), position=at)
+        return data
+
+    def read_data(self, at: int, length: int) -> Any:
+        if self._data_map is not None:
+            return memoryview(self._data_map)[at : at + length]
+        return read_fully(self._files, self.data_descriptor, length, at)
+
+    def headers(self, count: int) -> HeaderView:
+        return HeaderView(self.read_chain, count)
+
+    def hash_before(self, index: int) -> bytes:
+        """The hash that the header at this index follows from."""
+        if index == 0:
+            return self.entry.previous_hash
+        return self.read_chain(index * HEADER_SIZE - 32, 32)
+
+    def read_blocks(self, start: int, stop: int, *, max_bytes: int, verify: bool = True) -> list[StoredBlock]:
+        """The blocks of headers `start` to `stop`, at least one, up to about `max_bytes` of them.
+
+        They lie one after another, so one read serves them all.
+        """
+        raw = self.read_chain(start * HEADER_SIZE, (min(stop, start + 4096) - start) * HEADER_SIZE)
+        previous = self.hash_before(start)
+        good = chain.check_links(raw, previous)
+        if good == 0:
+            raise Corrupt(
+                "the header's hash does not follow from the one before",
+                file=str(self.chain_path),
+                position=start * HEADER_SIZE,
+            )
+        headers = self._run(raw, good, max_bytes)
+        first = headers[0].position
+        data = memoryview(self.read_data(first, headers[-1].end_position - first))
+        blocks = []
+        for header in headers:
+            part = data[header.position - first : header.end_position - first]
+            stored = StoredBlock(header, previous, [part], self.schema)
+            if verify:
+                self._check(stored)
+            blocks.append(stored)
+            previous = header.hash
+        return blocks
+
+    def _run(self, raw: bytes, count: int, max_bytes: int) -> list[Header]:
+        headers = [chain.unpack_header(raw)]
+        for at in range(HEADER_SIZE, count * HEADER_SIZE, HEADER_SIZE):
+            header = chain.unpack_header(raw, at)
+            if header.position != headers[-1].end_position:
+                break
+            if header.end_position - headers[0].position > max_bytes:
+                break
+            headers.append(header)
+        return headers
+
+    def _check(self, stored: StoredBlock) -> None:
+        try:
+            block.check_against(stored.data, stored.header)
+        except Corrupt as error:
+            raise Corrupt(
+                error.message,
+                file=str(self.data_path),
+                position=stored.header.position,
+                offset=stored.header.base_offset,
+            ) from error
+
+    def close(self) -> None:
+        """Close the descriptors. Mappings go with the last block that lies in them."""
+        for name in ("data_descriptor", "chain_descriptor"):
+            descriptor = getattr(self, name, -1)
+            if descriptor >= 0:
+                setattr(self, name, -1)
+                self._files.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()

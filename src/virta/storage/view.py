@@ -1,0 +1,360 @@
+"""What a process knows of a partition: its segments, and the active chain as far as it has looked.
+
+A view is filled from the manifest and the newest chain file's last header, so opening
+costs the same for a log of any size. `refresh` looks for what others appended, rolled,
+removed or, after a crash, cut. Readers take no lock:
+
+ 1. read the state record; another generation: read the manifest again; another epoch:
+    a recovery may have cut rows, so forget what was known of the active segment;
+ 2. take the chain file's length, rounded down to whole headers;
+ 3. each new header must follow from the hash known before it and begin where its
+    predecessor ended. Above the synced watermark of an earlier boot its bytes are
+    hashed as well, and the first bad block ends what there is to see.
+
+The object is not safe for several threads by itself: `memory.partition` guards it.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from virta.errors import Corrupt, HistoryChanged, NotFound
+from virta.storage import block, chain, manifest, state
+from virta.storage.chain import HEADER_SIZE, Header
+from virta.storage.files import Files
+from virta.storage.layout import PartitionPaths
+from virta.storage.manifest import Entry, Manifest
+from virta.storage.segment import Segment, StoredBlock
+from virta.storage.state import State
+from virta.types import Token
+
+# Sealed segments kept open per partition: two descriptors each; enough for a scan and a few look-ups.
+_OPEN_SEALED = 8
+_HEADERS_PER_READ = 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Which partition this is; genesis follows from it."""
+
+    log_id: bytes
+    topic_id: bytes
+    topic: str
+    number: int
+
+    def genesis(self) -> bytes:
+        return chain.genesis(self.log_id, self.topic_id, self.number)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Blocks `start` to `stop` of one segment: a piece of a plan, executed later on owned values."""
+
+    segment: Segment
+    start: int
+    stop: int
+
+
+class View:
+    def __init__(
+        self,
+        files: Files,
+        paths: PartitionPaths,
+        identity: Identity,
+        schema_of: Callable[[int], pa.Schema],
+        *,
+        write: bool = False,
+    ) -> None:
+        self.files = files
+        self.paths = paths
+        self.identity = identity
+        self.schema_of = schema_of
+        self.write = write
+        self._boot_id = files.boot_id()
+        self.on_taken: Callable[[Header], None] | None = None  # told of each header taken from others
+        self._sealed: OrderedDict[int, Segment] = OrderedDict()
+        self.lock_descriptor = files.open(paths.lock)
+        try:
+            self._state_bytes = b""
+            self.state = State()
+            self._read_state()
+            self.manifest: Manifest = manifest.load(files, paths.manifest)
+            self.active = self._open(self.manifest.active)
+        except BaseException:
+            files.close(self.lock_descriptor)
+            raise
+        # what is known of the active segment
+        self.blocks = 0
+        self.next_offset = self.manifest.active.base
+        self.head = self.manifest.active.previous_hash
+        self.data_end = 0
+        self.last_timestamp = 0
+        self.cuts = 0  # how often history known here was found changed
+        try:
+            self.look_from_end()
+        except BaseException:
+            self.close()
+            raise
+
+    # -- where things are ---------------------------------------------------------------
+
+    @property
+    def start_offset(self) -> int:
+        return self.manifest.segments[0].base
+
+    def _open(self, entry: Entry) -> Segment:
+        schema = self.schema_of(entry.schema_version)
+        try:
+            return Segment(self.files, self.paths, entry, schema, write=self.write)
+        except FileNotFoundError as error:
+            raise NotFound(
+                f"{error.filename} is missing",
+                hint="run `virta doctor`: a chain file is rebuilt from its data file",
+            ) from error
+
+    def segment(self, index: int) -> Segment:
+        """The segment of the manifest's entry at this index, open."""
+        entry = self.manifest.segments[index]
+        if entry.is_active:
+            return self.active
+        found = self._sealed.get(entry.base)
+        if found is not None and found.entry == entry:
+            self._sealed.move_to_end(entry.base)
+            return found
+        opened = self._sealed[entry.base] = self._open(entry)
+        while len(self._sealed) > _OPEN_SEALED:
+            self._sealed.popitem(last=False)
+        return opened
+
+    def blocks_in(self, index: int) -> int:
+        entry = self.manifest.segments[index]
+        return self.blocks if entry.is_active else entry.blocks
+
+    def segment_index(self, offset: int) -> int:
+        """The segment that covers the offset; the active one for offsets not yet given."""
+        ends = self.manifest.segments
+        return min(bisect.bisect_right(ends, offset, key=lambda entry: entry.end), len(ends) - 1)
+
+    def first_offset_at(self, timestamp: int) -> int:
+        """Offset of the first row whose block reaches the timestamp (rows in it may be older)."""
+        entries = self.manifest.segments[:-1]
+        index = bisect.bisect_left(entries, timestamp, key=lambda entry: entry.max_timestamp)
+        count = self.blocks_in(index)
+        headers = self.segment(index).headers(count)
+        found = headers.first_reaching(timestamp)
+        return headers.header(found).base_offset if found < count else self.next_offset
+
+    # -- reading --------------------------------------------------------------------------
+
+    def plan(self, start: int, end: int) -> list[Stretch]:
+        """The stretches of blocks that hold the rows from `start` up to `end`."""
+        stretches = []
+        end = min(end, self.next_offset)
+        index = self.segment_index(start)
+        while start < end and index < len(self.manifest.segments):
+            segment = self.segment(index)
+            headers = segment.headers(self.blocks_in(index))
+            first = headers.first_ending_after(start)
+            stop = headers.first_ending_after(end - 1)
+            stop = min(stop + 1, headers.count)
+            if first < stop:
+                stretches.append(Stretch(segment=segment, start=first, stop=stop))
+            start = self.manifest.segments[index].end
+            index += 1
+        return stretches
+
+    def hash_before(self, offset: int) -> bytes:
+        """The hash before the block that holds the offset; the head for the next one."""
+        if offset >= self.next_offset:
+            return self.head
+        index = self.segment_index(offset)
+        segment = self.segment(index)
+        return segment.hash_before(segment.headers(self.blocks_in(index)).first_ending_after(offset))
+
+    def check_token(self, token: Token) -> None:
+        """That the history the token was taken from is the one that is here."""
+        if token.offset < self.start_offset:
+            raise self._changed(token, f"rows before offset {self.start_offset} were removed by retention")
+        if token.offset > self.next_offset:
+            raise self._changed(token, f"the log ends at offset {self.next_offset}")
+        if not self._follows(token):
+            raise self._changed(token, "another history stands there")
+
+    def _follows(self, token: Token) -> bool:
+        """Whether the token's hash stands before its block, control blocks between left aside."""
+        index = self.segment_index(token.offset)
+        segment = self.segment(index)
+        at = segment.headers(self.blocks_in(index)).first_ending_after(token.offset)
+        while True:
+            if segment.hash_before(at) == token.hash:
+                return True
+            if at == 0:
+                if index == 0:
+                    return False
+                index -= 1
+                segment = self.segment(index)
+                at = self.blocks_in(index)
+                continue
+            at -= 1
+            if chain.unpack_header(segment.read_chain(at * HEADER_SIZE, HEADER_SIZE)).span:
+                return False
+
+    def _changed(self, token: Token, why: str) -> HistoryChanged:
+        oldest = Token(
+            partition=self.identity.number,
+            offset=self.start_offset,
+            hash=self.manifest.segments[0].previous_hash,
+        )
+        return HistoryChanged(
+            f"the token stands at offset {token.offset}, but {why}",
+            oldest=oldest,
+            topic=self.identity.topic,
+            partition=self.identity.number,
+            file=str(self.paths.root),
+            offset=token.offset,
+            hint="go on from the error's `oldest` token to read what is there now",
+        )
+
+    def read(self, offset: int, *, max_bytes: int) -> list[StoredBlock]:
+        """Blocks from the one that holds the offset on, up to about `max_bytes`."""
+        if offset >= self.next_offset:
+            return []
+        stretch = self.plan(offset, self.next_offset)[0]
+        return stretch.segment.read_blocks(stretch.start, stretch.stop, max_bytes=max_bytes)
+
+    # -- following what others do -----------------------------------------------------------
+
+    def _read_state(self) -> bool:
+        """Read the state record; whether it changed."""
+        data = self.files.pread(self.lock_descriptor, state.READ_SIZE, 0)
+        if data == self._state_bytes:
+            return False
+        self._state_bytes = data
+        self.state = state.parse(data) or State()
+        return True
+
+    def active_rows(self) -> int:
+        """Rows in the active segment, counted in its chain."""
+        headers = chain.as_array(self.active.read_chain(0, self.blocks * HEADER_SIZE))
+        return int(headers["rows"].sum())
+
+    def refresh(self) -> bool:
+        """Look for what is new; whether anything is."""
+        before = (self.next_offset, self.blocks, self.manifest.generation, self.cuts)
+        old = self.state
+        if self._read_state():
+            if self.state.generation != self.manifest.generation:
+                self.reload_manifest()
+            if self.state.epoch != old.epoch:
+                self._look_again()
+        count = self.files.size(self.active.chain_descriptor) // HEADER_SIZE
+        if count < self.blocks:
+            self._look_again()
+        elif count > self.blocks:
+            self._follow(count)
+        return before != (self.next_offset, self.blocks, self.manifest.generation, self.cuts)
+
+    def reload_manifest(self) -> None:
+        found = manifest.load(self.files, self.paths.manifest)
+        if found.generation == self.manifest.generation:
+            return
+        old = self.manifest.active
+        if found.active.base == old.base and found.active.generation == old.generation:
+            self.manifest = found
+            return
+        # the active segment was sealed: first see all of it, then move on
+        sealed = next((entry for entry in found.segments if entry.base == old.base), None)
+        if sealed is not None and sealed.generation == old.generation:
+            self._follow(sealed.blocks)
+        self.manifest = found
+        self.switch_active(self._open(found.active))
+        self.look_from_end()
+
+    def switch_active(self, segment: Segment) -> None:
+        self.active = segment  # plans in flight may still hold the old one
+        self.blocks = 0
+        self.data_end = 0
+
+    def _look_again(self) -> None:
+        """The active segment may have been cut: forget what was known of it."""
+        known_offset, known_head = self.next_offset, self.head
+        self.look_from_end()
+        if self.next_offset < known_offset or (self.next_offset == known_offset and self.head != known_head):
+            self.cuts += 1
+        elif self.next_offset > known_offset and self.hash_before(known_offset) != known_head:
+            self.cuts += 1
+
+    def look_from_end(self) -> None:
+        """Take the active chain as it stands, without reading it whole."""
+        entry = self.active.entry
+        count = self.files.size(self.active.chain_descriptor) // HEADER_SIZE
+        checked = self.state.synced_blocks if self.state.segment_base == entry.base else 0
+        if self.state.boot_id == self._boot_id:
+            checked = count
+        checked = min(checked, count)
+        self.blocks = checked
+        self.data_end = len(block.schema_message(self.active.schema))
+        self.next_offset = entry.base
+        self.head = entry.previous_hash
+        if self.last_timestamp == 0 and len(self.manifest.segments) > 1:
+            self.last_timestamp = self.manifest.segments[-2].max_timestamp
+        if checked:
+            self.take(self._last_header(checked))
+        if checked < count:
+            self._follow(count)
+
+    def _last_header(self, count: int) -> Header:
+        header = chain.unpack_header(self.active.read_chain((count - 1) * HEADER_SIZE, HEADER_SIZE))
+        previous = self.active.hash_before(count - 1)
+        if chain.link(previous, chain.without_place(header.fields()), header.digest) != header.hash:
+            raise Corrupt(
+                "the newest header's hash does not follow from the one before",
+                topic=self.identity.topic,
+                partition=self.identity.number,
+                file=str(self.active.chain_path),
+                position=(count - 1) * HEADER_SIZE,
+            )
+        return header
+
+    def take(self, header: Header) -> None:
+        self.next_offset = header.end_offset
+        self.head = header.hash
+        self.data_end = header.end_position
+        self.last_timestamp = max(self.last_timestamp, header.max_timestamp)
+
+    def _follow(self, count: int) -> None:
+        """Take headers up to `count`, each checked; stop quietly at one that is not valid yet."""
+        while self.blocks < count:
+            upto = min(count, self.blocks + _HEADERS_PER_READ)
+            raw = self.active.read_chain(self.blocks * HEADER_SIZE, (upto - self.blocks) * HEADER_SIZE)
+            good = chain.check_links(raw, self.head)
+            for index in range(good):
+                header = chain.unpack_header(raw, index * HEADER_SIZE)
+                if not self._believable(header):
+                    return
+                self.take(header)
+                self.blocks += 1
+                if self.on_taken is not None:
+                    self.on_taken(header)
+            if good * HEADER_SIZE < len(raw):
+                return
+
+    def _believable(self, header: Header) -> bool:
+        try:
+            chain.check_follows(header, next_offset=self.next_offset, position=self.data_end)
+            if self.state.boot_id != self._boot_id:
+                data = self.active.read_data(header.position, header.length)
+                block.check_against(data, header)
+        except Corrupt:
+            return False
+        return True
+
+    def close(self) -> None:
+        self.active.close()
+        self._sealed.clear()
+        self.files.close(self.lock_descriptor)
