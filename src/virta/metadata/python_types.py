@@ -6,7 +6,7 @@
     bool     bool           timedelta duration[us]           {...}, dataclass, TypedDict  struct
     bytes    binary         Decimal   decimal128(38, 9)      Literal, Enum of text  dictionary<string>
 
-A type is "not null" unless it says `| None`; a pyarrow type alone may be null, as it
+Inside other types, Literal and Enum of text are string. A type is "not null" unless it says `| None`; a pyarrow type alone may be null, as it
 may in a pyarrow field. Knows no topics and no rows.
 """
 
@@ -45,6 +45,7 @@ _PLAIN: dict[Any, pa.DataType] = {
     uuid.UUID: pa.uuid(),
 }
 
+# Layouts are not values: some are stored as a plainer type that holds the same values.
 # A view shares its bytes with others, so a slice of it cannot be cut out and hashed.
 _SETTLED: dict[pa.DataType, pa.DataType] = {
     pa.string_view(): pa.string(),
@@ -239,6 +240,9 @@ def _settled_dictionary(kind: pa.DataType, column: str, depth: int) -> pa.DataTy
     if pa.types.is_nested(kind.value_type) or pa.types.is_dictionary(kind.value_type):
         raise unsupported(column, kind)
     value = _settled(kind.value_type, column, depth + 1)
+    if depth:
+        # under a null struct pyarrow puts index 0 into a dictionary that may be empty
+        return value
     return pa.dictionary(kind.index_type, value, ordered=kind.ordered)
 
 

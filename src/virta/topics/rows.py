@@ -28,7 +28,7 @@ from virta.topics.sizes import (
     Limits,
     split,
 )
-from virta.topics.values import Misfit, as_mapping, check_for
+from virta.topics.values import Misfit, as_mapping, check_for, plain_type
 
 # Rows that were read carry these; appended again they get new ones.
 _STAMPED = frozenset((OFFSET, TIMESTAMP))
@@ -45,12 +45,13 @@ _REFUSED = (pa.ArrowException, OverflowError, ValueError, TypeError)
 class Column:
     """One column of a topic: what goes in, and in what form."""
 
-    __slots__ = ("_nulls", "check", "field", "kind", "name", "strict", "strict_inside")
+    __slots__ = ("_built", "_nulls", "check", "field", "kind", "name", "strict", "strict_inside")
 
     def __init__(self, field: pa.Field) -> None:
         self.field = field
         self.name: str = field.name
         self.kind = field.type
+        self._built = plain_type(field.type)
         try:
             self.check = check_for(field)
         except Misfit as misfit:
@@ -63,13 +64,31 @@ class Column:
         """The values as an array."""
         if self.check.exact(values):
             try:
-                array = pa.array(values, self.kind)
+                return self._array(values)
             except _REFUSED:
                 pass  # the careful way says which value it was
-            else:
-                if array.type is self.kind or array.type.equals(self.kind):
-                    return self._whole(array)
         return self._build_carefully(values, first_row)
+
+    def _array(self, values: Sequence[Any]) -> pa.Array:
+        array = pa.array(values, self._built)
+        if isinstance(array, pa.ChunkedArray):
+            raise TooLarge(
+                f"column {self.name!r} holds over 2 GiB in one append",
+                column=self.name,
+                size=array.nbytes,
+                limit=1 << 31,
+                hint="append fewer rows at a time",
+            )
+        if array.type is self.kind or array.type.equals(self.kind):
+            return array
+        if pa.types.is_dictionary(self.kind):
+            raise SchemaMismatch(
+                f"column {self.name!r} is {self.kind}, which cannot count that many "
+                "different values in one append",
+                column=self.name,
+                hint="append fewer rows at a time, or give the dictionary a wider index",
+            )
+        return array.cast(self.kind)
 
     def nulls(self, count: int) -> pa.Array:
         """As many nulls, for a column that rows left out."""
@@ -86,18 +105,10 @@ class Column:
     def _build_carefully(self, values: Sequence[Any], first_row: int) -> pa.Array:
         normal = [self._normal(value, first_row + at) for at, value in enumerate(values)]
         try:
-            array = pa.array(normal, self.kind)
+            return self._array(normal)
         except _REFUSED:
             self._refuse_one(normal, first_row)
             raise
-        if not array.type.equals(self.kind):
-            raise SchemaMismatch(
-                f"column {self.name!r} is {self.kind}, which cannot count that many "
-                "different values in one append",
-                column=self.name,
-                hint="append fewer rows at a time, or give the dictionary a wider index",
-            )
-        return self._whole(array)
 
     def _normal(self, value: Any, row: int) -> Any:
         try:
@@ -111,7 +122,7 @@ class Column:
         """Name the row that Arrow would not take although the rules let it pass."""
         for at, value in enumerate(values):
             try:
-                pa.array([value], self.kind)
+                pa.array([value], self._built)
             except _REFUSED as error:
                 raise SchemaMismatch(
                     f"row {first_row + at}: column {self.name!r} cannot hold the value: {error}",
@@ -119,25 +130,35 @@ class Column:
                     row=first_row + at,
                 ) from None
 
-    def _whole(self, array: Any) -> pa.Array:
-        if isinstance(array, pa.ChunkedArray):
-            raise TooLarge(
-                f"column {self.name!r} holds over 2 GiB in one append",
-                column=self.name,
-                size=array.nbytes,
-                limit=1 << 31,
-                hint="append fewer rows at a time",
-            )
-        return array
-
     def convert(self, array: pa.Array, first_row: int) -> pa.Array:
         """An array from elsewhere as this column."""
         try:
             result = cast(array, self.kind)
         except pa.ArrowException:
-            return self._build_carefully(_python_values(array), first_row)
+            return self._convert_carefully(array, first_row)
         self.check_nulls(result, first_row)
         return result
+
+    def _convert_carefully(self, array: pa.Array, first_row: int) -> pa.Array:
+        """Name the row whose value would change; if there is none, build the column anew."""
+        for at in range(len(array)):
+            one = array.slice(at, 1)
+            try:
+                cast(one, self.kind)
+            except pa.ArrowException as error:
+                self._refuse_cast(one, first_row + at, error)
+        return self._build_carefully(_python_values(array), first_row)
+
+    def _refuse_cast(self, one: pa.Array, row: int, error: Exception) -> None:
+        try:
+            value = one.to_pylist()[0]
+        except _REFUSED:  # beyond what Python's types reach
+            raise SchemaMismatch(
+                f"row {row}: column {self.name!r} cannot hold the value: {error}",
+                column=self.name,
+                row=row,
+            ) from None
+        self._normal(value, row)
 
     def check_nulls(self, array: pa.Array, first_row: int) -> None:
         """Refuse nulls where the column, or something inside it, has none."""
@@ -210,9 +231,8 @@ class RowConverter:
         return batch
 
     def _empty(self) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays(
-            [pa.array([], column.kind) for column in self.columns], schema=self.schema
-        )
+        arrays = [column.build([]) for column in self.columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _even(self, rows: Sequence[Mapping[str, Any]]) -> list[list[Any] | None] | None:
         """The values column by column if all rows name the columns the first one names."""
@@ -277,17 +297,16 @@ class RowConverter:
         What did not come from pyarrow is validated in full first (`validate` says
         otherwise): a wrong offset in it would make us read memory that is not ours.
         """
-        source, is_own = open_arrow(data)
+        given, source, is_own = open_arrow(data)
         validate = not is_own if validate is None else validate
+        plan = None if given.equals(self.schema) else self._plan(given)
         first_row = 0
-        plan: list[int | None] | None = None
         for batch in source:
             if validate:
                 self._validate(batch)
-            if batch.schema.equals(self.schema):
+            if plan is None:
                 yield self._checked(batch, first_row)
             else:
-                plan = plan or self._plan(batch.schema)
                 yield self._converted(batch, plan, first_row)
             first_row += batch.num_rows
 
@@ -347,18 +366,19 @@ class RowConverter:
             raise SchemaMismatch(f"this is not valid Arrow data: {error}") from error
 
 
-def open_arrow(data: Any) -> tuple[Iterator[pa.RecordBatch], bool]:
-    """The batches of anything that speaks Arrow, and whether pyarrow made them."""
-    if isinstance(data, pa.RecordBatch):
-        return iter((data,)), True
+def open_arrow(data: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch], bool]:
+    """Schema and batches of anything that speaks Arrow, and whether pyarrow made them."""
+    is_own = isinstance(data, pa.RecordBatch | pa.Table | pa.RecordBatchReader)
     if isinstance(data, pa.Table):
-        return iter(data.to_batches()), True
+        return data.schema, iter(data.to_batches()), is_own
     if isinstance(data, pa.RecordBatchReader):
-        return iter(data), True
-    if hasattr(data, "__arrow_c_stream__"):
-        return iter(pa.RecordBatchReader.from_stream(data)), False
+        return data.schema, iter(data), is_own
+    if hasattr(data, "__arrow_c_stream__") and not is_own:
+        reader = pa.RecordBatchReader.from_stream(data)
+        return reader.schema, iter(reader), is_own
     if hasattr(data, "__arrow_c_array__"):
-        return iter((pa.record_batch(data),)), False
+        batch = data if is_own else pa.record_batch(data)
+        return batch.schema, iter((batch,)), is_own
     raise SchemaMismatch(
         f"{type(data).__name__} is neither rows nor Arrow data",
         hint="append a dict, a list of dicts, or anything with __arrow_c_stream__",
