@@ -325,7 +325,7 @@ def measure(read: Any, position: int, end: int) -> int:
             raise Corrupt(f"an Arrow message of kind {head.kind} lies where a block belongs")
 
 
-def _last_message(data: memoryview) -> tuple[int, message.MessageHead]:
+def last_message(data: memoryview) -> tuple[int, message.MessageHead]:
     """The record batch at a block's end: position and head; checks that nothing is left over."""
     at = 0
     while True:
@@ -343,7 +343,7 @@ def _last_message(data: memoryview) -> tuple[int, message.MessageHead]:
 
 def describe(data: bytes | memoryview) -> tuple[bytes, bytes, int]:
     """What a block says of itself: fields (without place), digest, and where the digest's digits lie."""
-    at, head = _last_message(memoryview(data))
+    at, head = last_message(memoryview(data))
     found = message.find_metadata(head, message.FIELDS_KEY)
     if found is None or found[1] != FIELDS_DIGITS:
         raise Corrupt("the record batch does not describe itself as a block")
@@ -381,9 +381,52 @@ def check_against(data: bytes | memoryview, header: Header) -> None:
         raise Corrupt("the block's own fields are not those in the chain")
 
 
+def check_leading(data: bytes | memoryview, header: Header) -> None:
+    """That the columns `_offset` and `_timestamp` hold what the header says of them.
+
+    The block's digest and fields must have been checked.
+    """
+    at, head = last_message(memoryview(data))
+    layout = message.parse_batch(head)
+    if layout.rows != header.rows:
+        raise Corrupt(f"the record batch has {layout.rows} rows, but the header says {header.rows}")
+    if not header.rows:
+        return
+    body = memoryview(data)[at + head.metadata_length :]
+    offsets = _leading_values(layout, body, 0, header.rows)
+    if header.span == header.rows:
+        good = np.array_equal(offsets, np.arange(header.base_offset, header.end_offset, dtype="<i8"))
+    else:  # compacted: rows are gone, the rest keeps its offsets
+        good = header.base_offset <= offsets[0] and offsets[-1] < header.end_offset
+        good = good and bool((offsets[1:] > offsets[:-1]).all())
+    if not good:
+        raise Corrupt("the column _offset is not what the header says")
+    times = _leading_values(layout, body, 1, header.rows)
+    low, high = header.min_timestamp, header.max_timestamp
+    if times[0] != low or times[-1] != high or (low != high and bool((times[1:] < times[:-1]).any())):
+        raise Corrupt("the column _timestamp is not what the header says")
+    if low == high and not bool((times == low).all()):
+        raise Corrupt("the column _timestamp is not what the header says")
+
+
+def _leading_values(layout: message.BatchLayout, body: memoryview, column: int, rows: int) -> Any:
+    """The eight-byte values of a leading column; they are never compressed and never null."""
+    if len(layout.buffers) < 64 or len(layout.nodes) < 32:
+        raise Corrupt("the record batch has no leading columns")
+    start, length = struct.unpack_from("<qq", layout.buffers, 32 * column + 16)
+    count, nulls = struct.unpack_from("<qq", layout.nodes, 16 * column)
+    if layout.codec is not None:
+        if body[start : start + 8] != _NOT_COMPRESSED:
+            raise Corrupt("a leading column is compressed")
+        start, length = start + 8, length - 8
+    if count != rows or nulls or start < 0 or length < 8 * rows or start + 8 * rows > len(body):
+        raise Corrupt("a leading column is not as long as the block")
+    return np.frombuffer(body, dtype="<i8", count=rows, offset=start)
+
+
 def event_of(data: bytes | memoryview) -> dict[str, Any] | None:
     """The event of a control block."""
-    at, head = _last_message(memoryview(data))
+    at, head = last_message(memoryview(data))
     found = message.find_metadata(head, message.EVENT_KEY)
     if found is None:
         return None
