@@ -133,6 +133,12 @@ class TestPythonTypes:
         assert not schema.field("b").nullable
         assert schema.field("b").metadata[b"u"] == b"m"
 
+    def test_inside_other_types_layouts_are_plain(self) -> None:
+        assert typed({"c": Colour | None, "u": uuid.UUID | None}).type == pa.struct(
+            [("c", pa.string()), ("u", pa.binary(16))]
+        )
+        assert typed(list[Colour | None]).type == pa.list_(pa.string())
+
     def test_layouts_that_share_bytes_are_stored_as_their_plain_twins(self) -> None:
         assert typed(pa.string_view()).type == pa.string()
         assert typed(pa.list_(pa.binary_view())).type == pa.list_(pa.binary())

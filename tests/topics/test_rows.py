@@ -118,7 +118,7 @@ def plain(value: Any) -> Any:
         return {key: plain(inner) for key, inner in value} if pairs else [plain(v) for v in value]
     if isinstance(value, float):
         return (value, math.copysign(1, value))
-    return value
+    return value.bytes if isinstance(value, uuid.UUID) else value
 
 
 def without_empties(value: Any) -> Any:

@@ -6,7 +6,7 @@
     bool     bool           timedelta duration[us]           {...}, dataclass, TypedDict  struct
     bytes    binary         Decimal   decimal128(38, 9)      Literal, Enum of text  dictionary<string>
 
-Inside other types, Literal and Enum of text are string. A type is "not null" unless it says `| None`; a pyarrow type alone may be null, as it
+Inside other types, dictionaries are plain values and a UUID is 16 bytes. A type is "not null" unless it says `| None`; a pyarrow type alone may be null, as it
 may in a pyarrow field. Knows no topics and no rows.
 """
 
@@ -222,9 +222,7 @@ def _settled(kind: pa.DataType, column: str, depth: int) -> pa.DataType:
     if kind in _SETTLED:
         return _SETTLED[kind]
     if isinstance(kind, pa.BaseExtensionType):
-        if not _settled(kind.storage_type, column, depth + 1).equals(kind.storage_type):
-            raise unsupported(column, kind)
-        return kind
+        return _settled_extension(kind, column, depth)
     if pa.types.is_dictionary(kind):
         return _settled_dictionary(kind, column, depth)
     if pa.types.is_struct(kind) or pa.types.is_map(kind) or pa.types.is_list(kind):
@@ -236,8 +234,19 @@ def _settled(kind: pa.DataType, column: str, depth: int) -> pa.DataType:
     return kind
 
 
+def _settled_extension(kind: pa.DataType, column: str, depth: int) -> pa.DataType:
+    storage = _settled(kind.storage_type, column, depth)
+    if depth:
+        # pyarrow cannot filter or take rows of structs and lists that hold extensions
+        return storage
+    if not storage.equals(kind.storage_type):
+        raise unsupported(column, kind)
+    return kind
+
+
 def _settled_dictionary(kind: pa.DataType, column: str, depth: int) -> pa.DataType:
-    if pa.types.is_nested(kind.value_type) or pa.types.is_dictionary(kind.value_type):
+    inner = kind.value_type
+    if pa.types.is_nested(inner) or pa.types.is_dictionary(inner):
         raise unsupported(column, kind)
     value = _settled(kind.value_type, column, depth + 1)
     if depth:

@@ -28,7 +28,7 @@ from virta.topics.sizes import (
     Limits,
     split,
 )
-from virta.topics.values import Misfit, as_mapping, check_for, plain_type
+from virta.topics.values import Misfit, as_mapping, check_for
 
 # Rows that were read carry these; appended again they get new ones.
 _STAMPED = frozenset((OFFSET, TIMESTAMP))
@@ -51,7 +51,8 @@ class Column:
         self.field = field
         self.name: str = field.name
         self.kind = field.type
-        self._built = plain_type(field.type)
+        extended = isinstance(field.type, pa.BaseExtensionType)
+        self._built = field.type.storage_type if extended else field.type
         try:
             self.check = check_for(field)
         except Misfit as misfit:

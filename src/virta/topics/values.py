@@ -191,6 +191,8 @@ def _bytes(kind: pa.DataType) -> Callable[[Any], Any]:
 
 def _fixed_bytes(kind: pa.DataType) -> Callable[[Any], Any]:
     def convert(value: Any) -> Any:
+        if isinstance(value, uuid.UUID):
+            value = value.bytes
         if not isinstance(value, bytes | bytearray | memoryview):
             raise wrong(value, kind)
         data = bytes(value)
@@ -464,25 +466,6 @@ class MapCheck:
         if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
             raise wrong(value, self.kind)
         return [(self.key.normal(key), self.item.normal(item)) for key, item in pairs]
-
-
-def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type without extensions: what `pa.array` can build at any depth."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return kind.storage_type
-    if pa.types.is_map(kind):
-        return pa.map_(plain_type(kind.key_type), _plain_field(kind.item_field))
-    if pa.types.is_struct(kind):
-        return pa.struct([_plain_field(field) for field in kind])
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(_plain_field(kind.value_field), kind.list_size)
-    if pa.types.is_large_list(kind):
-        return pa.large_list(_plain_field(kind.value_field))
-    return pa.list_(_plain_field(kind.value_field)) if pa.types.is_list(kind) else kind
-
-
-def _plain_field(field: pa.Field) -> pa.Field:
-    return field.with_type(plain_type(field.type))
 
 
 def as_mapping(value: Any) -> Mapping[str, Any] | None:
