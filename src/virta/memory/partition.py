@@ -58,7 +58,7 @@ class Partition:
         self._view = self._open_view(write=False)
         self._path_checked = 0.0
         # writing side
-        self._queue: deque[Append] = deque()
+        self._queue: deque[list[Append]] = deque()
         self._committing = threading.Lock()
         self._committer: Committer | None = None
         self._syncing = threading.Lock()
@@ -78,36 +78,38 @@ class Partition:
 
     # -- appending ------------------------------------------------------------------------------
 
-    def append(self, append: Append, durability: Durability) -> None:
-        """Append one block at this durability; raises what went wrong."""
+    def append(self, appends: list[Append], durability: Durability) -> None:
+        """Append these blocks together at this durability; raises what went wrong with the first."""
         if self._closed is not None:
             raise Closed(self._closed)
-        self._queue.append(append)
+        self._queue.append(appends)
+        last = appends[-1]
         with self._committing:
-            while not append.done:
+            while not last.done:
                 self._commit_queued(durability)
-        if append.error is not None:
-            raise append.error
-        if durability is Durability.DISK:
-            self.sync(self._end_of(append))
-
-    def _end_of(self, append: Append) -> int:
-        return append.block.header.end_offset if append.block is not None else 0
+        for append in appends:
+            if append.error is not None:
+                raise append.error
+        if durability is Durability.DISK and last.block is not None:
+            self.sync(last.block.header.end_offset)
 
     def _commit_queued(self, durability: Durability) -> None:
         """Commit what has gathered, this thread's append among it."""
         queue = self._queue
-        appends = [queue.popleft()]
-        size = appends[0].prepared.size
-        while queue and len(appends) < self.settings.commit_appends and size < self.settings.commit_bytes:
-            appends.append(queue.popleft())
-            size += appends[-1].prepared.size
+        appends = queue.popleft()
+        size = sum(append.prepared.size for append in appends)
+        if queue:
+            appends = list(appends)
+            while queue and len(appends) < self.settings.commit_appends and size < self.settings.commit_bytes:
+                more = queue.popleft()
+                appends += more
+                size += sum(append.prepared.size for append in more)
         if self._failure is not None:
             for append in appends:
                 append.error = self._failure
             return
         try:
-            committer = self.committer()
+            committer = self._committer or self.committer()
             if durability is Durability.MEMORY:
                 self._commit_to_memory(committer, appends)
                 return
@@ -118,6 +120,8 @@ class Partition:
                     append.error = error
             raise
         blocks = [append.block for append in appends if append.block is not None]
+        if committer.controls:
+            self.tail.offer(committer.take_controls())
         if blocks:
             self.tail.offer(blocks)
             self._note_unsynced(size)
@@ -130,6 +134,8 @@ class Partition:
         finally:
             if not committer.waiting:
                 committer.release()
+        if committer.controls:
+            self.tail.offer(committer.take_controls())
         blocks = [append.block for append in appends if append.block is not None]
         if not blocks:
             return
@@ -258,7 +264,7 @@ class Partition:
                 hint="close the log and open it again",
             )
 
-    def read(self, offset: int, *, max_bytes: int) -> list[StoredBlock]:
+    def read(self, offset: int, *, max_bytes: int, verify: bool = True) -> list[StoredBlock]:
         """Blocks from the one that holds the offset on, control blocks among them; none at the end."""
         blocks = self.tail.read(offset, max_bytes=max_bytes)
         if blocks:
@@ -268,9 +274,11 @@ class Partition:
                 self._refresh()
             if offset >= self._view.next_offset:
                 return []
+            if offset < self._view.start_offset:
+                raise self._view.removed(offset)
             stretch = self._view.plan(offset, self._view.next_offset)[0]
             end = self._view.next_offset
-        blocks = self.read_stretch(stretch, max_bytes=max_bytes)
+        blocks = self.read_stretch(stretch, max_bytes=max_bytes, verify=verify)
         if blocks[-1].header.end_offset == end:
             self.tail.offer(blocks)
         return blocks
@@ -496,6 +504,8 @@ class _Writing:
             committer = partition._committer
             if committer is not None:
                 committer.release()
+                if committer.controls:
+                    partition.tail.offer(committer.take_controls())
                 partition.tail.dumped()
         finally:
             partition._committing.release()

@@ -426,7 +426,7 @@ def _leading_values(layout: message.BatchLayout, body: memoryview, column: int, 
 
 def event_of(data: bytes | memoryview) -> dict[str, Any] | None:
     """The event of a control block."""
-    at, head = last_message(memoryview(data))
+    _, head = last_message(memoryview(data))
     found = message.find_metadata(head, message.EVENT_KEY)
     if found is None:
         return None

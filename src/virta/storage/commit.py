@@ -115,6 +115,7 @@ class Committer:
         self.holding = False  # the lock stays held while stamped blocks wait in memory
         self.recovered = False
         self.waiting: list[tuple[Stamped, StoredBlock]] = []  # stamped, not yet written
+        self.controls: list[StoredBlock] = []  # written, not yet shown to this process's readers
         self._producers: Producers | None = None
         self._tip: Tip | None = None
         view.on_taken = self._follow_producer
@@ -311,7 +312,13 @@ class Committer:
         )
         stored = self._enqueue(stamped)
         self.write_waiting()
+        self.controls.append(stored)
         return stored
+
+    def take_controls(self) -> list[StoredBlock]:
+        """The control blocks written since the last call."""
+        taken, self.controls = self.controls, []
+        return taken
 
     # -- producers ----------------------------------------------------------------------------
 
@@ -429,7 +436,7 @@ class Committer:
             "schema": entry.schema_digest.hex(),
             "producers": self.producers.snapshot(self.clock.now_us()),
         }
-        create_segment(
+        opening = create_segment(
             self.files,
             view.paths,
             entry,
@@ -454,6 +461,7 @@ class Committer:
         manifest.save(self.files, view.paths.manifest, following)
         view.reload_manifest()
         self._tip = None
+        self.controls.append(opening)
 
     def close(self) -> None:
         self.lock.close()
@@ -515,7 +523,7 @@ def create_segment(
     *,
     timestamp: int,
     epoch: int = 0,
-) -> None:
+) -> StoredBlock:
     """Make a segment's two files, with the control block that opens it, and sync them."""
     opening = block.schema_message(schema)
     stamped = block.stamp(
@@ -530,6 +538,8 @@ def create_segment(
     _write_new(files, paths.data(entry.base, entry.generation), opening + block.join(stamped.parts))
     _write_new(files, paths.chain(entry.base, entry.generation), fields + stamped.digest + stamped.hash)
     files.sync_directory(paths.root)
+    header = chain.unpack_header(fields + stamped.digest + stamped.hash)
+    return StoredBlock(header, entry.previous_hash, stamped.parts, schema)
 
 
 def _write_new(files: Files, path: Any, data: Bytes) -> None:

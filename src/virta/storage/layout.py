@@ -17,7 +17,6 @@ import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
 from virta.errors import TooLarge, UsageError
 
@@ -37,11 +36,13 @@ CHAIN_SUFFIX = ".chain"
 STATS_SUFFIX = ".stats"
 TORN_MARK = ".torn-"
 
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_=+,@")
+_ESCAPED = re.compile(r"%([0-9a-f]{2})|\^([a-z])")
 _SEGMENT_NAME = re.compile(r"(\d{20})(?:\.g(\d{4,}))?\.(arrows|chain|stats)")
 
 
 def check_topic_name(name: str) -> None:
-    if not isinstance(name, str) or not name:
+    if not name:
         raise UsageError("a topic needs a name that is not empty")
     size = len(name.encode("utf-8", "surrogatepass"))
     if size > NAME_LIMIT_BYTES:
@@ -59,19 +60,36 @@ def check_topic_name(name: str) -> None:
 
 
 def topic_directory_name(name: str) -> str:
-    """A name every file system takes: percent-encoded; a very long one is cut and told apart by a digest.
+    """A name every file system takes, also one that folds case: `%` and `^` escape, `~` marks a cut.
 
-    The topic's own name stands in topic.toml; nothing is read back from the directory's.
+    Only a very long name is cut (and told apart by a digest); any other can be read back.
     """
-    encoded = quote(name, safe=" ()+,=@_-")
-    if encoded.startswith((".", " ")) or encoded.endswith((".", " ")):
-        encoded = encoded.replace(".", "%2E").replace(" ", "%20")
-    # names that differ only in case would meet on file systems that fold it
-    encoded = re.sub(r"(?<!%)(?<!%[0-9A-F])[A-Z]", lambda match: f"^{match.group().lower()}", encoded)
+    encoded = "".join(map(_encode_byte, name.encode("utf-8")))
     if len(encoded) <= _DIRECTORY_NAME_LIMIT:
         return encoded
     digest = hashlib.sha256(name.encode("utf-8")).hexdigest()[:32]
     return f"{encoded[:120]}~{digest}"
+
+
+def _encode_byte(byte: int) -> str:
+    character = chr(byte)
+    if character in _PLAIN:
+        return character
+    return f"^{character.lower()}" if "A" <= character <= "Z" else f"%{byte:02x}"
+
+
+def topic_name_of(directory_name: str) -> str | None:
+    """The topic a directory is named for; None when the name was cut or is none of ours."""
+    if "~" in directory_name or directory_name.startswith("."):
+        return None
+    text = _ESCAPED.sub(
+        lambda match: match.group()[1].upper() if match.group(2) else chr(int(match.group(1), 16)),
+        directory_name,
+    )
+    try:
+        return text.encode("latin-1").decode("utf-8")
+    except UnicodeError:
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ PASSES_PER_TURN = 16
 class PartitionLock:
     """One process's handle on the lock. Not for several threads at once."""
 
-    __slots__ = ("_descriptor", "_files", "_identity", "_path", "_paths", "_passes", "_turnstile")
+    __slots__ = ("_descriptor", "_files", "_identity", "_passes", "_path", "_paths", "_turnstile")
 
     def __init__(self, files: Files, paths: PartitionPaths) -> None:
         self._files = files

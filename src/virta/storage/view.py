@@ -179,11 +179,11 @@ class View:
     def check_token(self, token: Token) -> None:
         """That the history the token was taken from is the one that is here."""
         if token.offset < self.start_offset:
-            raise self._changed(token, f"rows before offset {self.start_offset} were removed by retention")
+            raise self.removed(token.offset)
         if token.offset > self.next_offset:
-            raise self._changed(token, f"the log ends at offset {self.next_offset}")
+            raise self._changed(token.offset, f"the log ends at offset {self.next_offset}")
         if not self._follows(token):
-            raise self._changed(token, "another history stands there")
+            raise self._changed(token.offset, "another history stands there")
 
     def _follows(self, token: Token) -> bool:
         """Whether the token's hash stands before its block, control blocks between left aside."""
@@ -204,19 +204,23 @@ class View:
             if chain.unpack_header(segment.read_chain(at * HEADER_SIZE, HEADER_SIZE)).span:
                 return False
 
-    def _changed(self, token: Token, why: str) -> HistoryChanged:
+    def removed(self, offset: int) -> HistoryChanged:
+        """The answer to a reader that stands in what retention took away."""
+        return self._changed(offset, f"rows before offset {self.start_offset} were removed by retention")
+
+    def _changed(self, offset: int, why: str) -> HistoryChanged:
         oldest = Token(
             partition=self.identity.number,
             offset=self.start_offset,
             hash=self.manifest.segments[0].previous_hash,
         )
         return HistoryChanged(
-            f"the token stands at offset {token.offset}, but {why}",
+            f"the reader stands at offset {offset}, but {why}",
             oldest=oldest,
             topic=self.identity.topic,
             partition=self.identity.number,
             file=str(self.paths.root),
-            offset=token.offset,
+            offset=offset,
             hint="go on from the error's `oldest` token to read what is there now",
         )
 
@@ -284,9 +288,7 @@ class View:
         """The active segment may have been cut: forget what was known of it."""
         known_offset, known_head = self.next_offset, self.head
         self.look_from_end()
-        if self.next_offset < known_offset or (self.next_offset == known_offset and self.head != known_head):
-            self.cuts += 1
-        elif self.next_offset > known_offset and self.hash_before(known_offset) != known_head:
+        if self.next_offset < known_offset or (self.next_offset == known_offset and self.head != known_head) or (self.next_offset > known_offset and self.hash_before(known_offset) != known_head):
             self.cuts += 1
 
     def look_from_end(self) -> None:

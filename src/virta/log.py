@@ -1,0 +1,205 @@
+"""A log in a directory: the embedded library, wired from its parts.
+
+    with Log("./events") as log:
+        orders = log.create_topic("orders", {"id": int, "user": str})
+
+No daemon: every process that opens the directory appends and reads for itself.
+Components (files, clock) are passed in, settings are data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+from virta.clock import Clock, SystemClock
+from virta.errors import AlreadyExists, Closed, Denied, SchemaMismatch
+from virta.memory.partition import Partition as StoredPartition
+from virta.memory.registry import registry
+from virta.metadata.catalog import Catalog, TopicRecord
+from virta.metadata.schemas import build_schema, stored_schema
+from virta.settings import Settings
+from virta.storage import state
+from virta.storage.files import Files, OperatingSystemFiles
+from virta.topics.configuration import new_config
+from virta.topics.schema import SchemaSource
+from virta.topics.topic import Topic, combined
+from virta.types import Stats, VerifyReport
+
+
+class Log:
+    """A directory that holds topics."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        create: bool = True,
+        settings: Settings | None = None,
+        files: Files | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.path = Path(path).expanduser().absolute()
+        self.settings = settings or Settings()
+        self._files = files or OperatingSystemFiles()
+        self._clock = clock or SystemClock()
+        self._catalog = Catalog.open(self._files, self._clock, self.path, create=create)
+        self._key = (id(files) if files is not None else 0, self._catalog.log_id, str(self.path))
+        self._budget, self._dumper = registry.log_memory(self._key, self.settings)
+        self._lock = threading.Lock()
+        self._topics: dict[str, Topic] = {}
+        self._held: list[tuple[Any, ...]] = []
+        self._closed = False
+        self._process = os.getpid()
+
+    # -- topics -------------------------------------------------------------------------------
+
+    def topics(self) -> list[str]:
+        """The names of all topics, without the internal ones."""
+        self._check_open()
+        return [name for name in self._catalog.names() if not name.startswith("__")]
+
+    def topic(self, name: str) -> Topic:
+        """An existing topic; NotFound, with a suggestion, when it is not there."""
+        self._check_open()
+        record = self._catalog.load(name)
+        with self._lock:
+            known = self._topics.get(name)
+            if known is None or known.id != record.id.hex():
+                known = self._topics[name] = Topic(self._catalog, record, self._open_partition)
+            return known
+
+    def create_topic(
+        self,
+        name: str,
+        schema: Any = None,
+        *,
+        keys: Any = (),
+        kind: str = "append",
+        partitions: int = 1,
+        if_missing: bool = False,
+        headers: bool = False,
+        **options: Any,
+    ) -> Topic:
+        """Make a topic. `schema`: a dict of Python types, a pyarrow schema, or None for key and value.
+
+        With `if_missing`, a topic that is there already is given back, if its columns agree.
+        """
+        self._check_open()
+        config = new_config(kind=kind, keys=keys, partitions=partitions, options=options)
+        stored = stored_schema(build_schema(schema, headers=headers, keys=config.keys))
+        try:
+            self._catalog.create(name, stored, config)
+        except AlreadyExists:
+            if not if_missing:
+                raise
+            found = self.topic(name)
+            if schema is not None:
+                _check_same(found, stored)
+            return found
+        return self.topic(name)
+
+    def drop_topic(self, name: str) -> None:
+        """Delete a topic and all its rows."""
+        topic = self.topic(name)
+        record = self._catalog.load(name)
+        if not record.config.topic_deletion:
+            raise Denied(
+                f"topic {name!r} does not allow its deletion",
+                hint="allow it with alter(topic_deletion=True) first",
+            )
+        for number in range(record.config.partitions):
+            with topic.partition(number).stored.writing() as committer:
+                committer.write_state(flags=committer.view.state.flags | state.DROPPED)
+        with self._lock:
+            self._topics.pop(name, None)
+        self._catalog.drop(record)
+
+    def _open_partition(self, record: TopicRecord, number: int, schemas: SchemaSource) -> StoredPartition:
+        paths = self._catalog.paths.topic(record.name).partition(number)
+        key = (*self._key, record.id, number)
+
+        def make() -> StoredPartition:
+            return StoredPartition(
+                self._files,
+                paths,
+                self._catalog.identity(record, number),
+                schemas.version,
+                clock=self._clock,
+                settings=self.settings,
+                budget=self._budget,
+                dumper=self._dumper,
+                segment_bytes=record.config.segment_bytes,
+            )
+
+        found = registry.partition(key, make)
+        self._held.append(key)
+        return found
+
+    # -- the whole ------------------------------------------------------------------------------
+
+    def stats(self) -> Stats:
+        """Sizes over all topics."""
+        parts = [self.topic(name).stats() for name in self._catalog.names()]
+        if not parts:
+            return Stats(rows=0, bytes=0, blocks=0, segments=0, start_offset=0, next_offset=0)
+        whole = combined(parts)
+        return dataclasses.replace(whole, oldest_in_memory=None, newest_in_memory=None)
+
+    def verify(self, *, progress: Any = None) -> dict[str, VerifyReport]:
+        """Verify every topic; a report for each."""
+        return {name: self.topic(name).verify(progress=progress) for name in self._catalog.names()}
+
+    def sync(self) -> None:
+        """Make all rows of the topics opened here durable on disk."""
+        for topic in list(self._topics.values()):
+            topic.sync()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("the log was closed")
+        if self._process != os.getpid():
+            raise Closed("the log was opened before a fork; open it again in the child")
+
+    def close(self) -> None:
+        """Write and sync what waits, and let go of every file."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._process != os.getpid():
+            return
+        first: BaseException | None = None
+        for key in self._held:
+            try:
+                registry.release_partition(key)
+            except Exception as error:
+                first = first or error
+        self._held.clear()
+        self._topics.clear()
+        registry.release_log(self._key)
+        if first is not None:
+            raise first
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Log({str(self.path)!r}{', closed' if self._closed else ''})"
+
+
+def _check_same(found: Topic, wanted: Any) -> None:
+    here = {(field.name, str(field.type)) for field in found.schema}
+    asked = {(field.name, str(field.type)) for field in list(wanted)[2:]}
+    if here != asked:
+        odd = sorted(name for name, _ in here ^ asked)
+        raise SchemaMismatch(
+            f"topic {found.name!r} is there with other columns: {', '.join(dict.fromkeys(odd))} differ",
+            column=odd[0],
+            hint="alter() changes a topic's schema",
+        )

@@ -1,0 +1,388 @@
+"""Reading a topic: one lazy value that is narrowed, then iterated or given to any Arrow reader.
+
+`topic[10:20]`, `.since()`, `.until()`, `.where()` and `.columns()` each give a new
+selection; nothing is read before rows, Arrow or a count are asked for. Then the range
+is fixed to offsets, blocks outside it are never read, and the rest streams through in
+pieces of bounded size.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from virta.errors import NotFound, UsageError
+from virta.memory.partition import Partition as StoredPartition
+from virta.metadata.schemas import suggest, unify
+from virta.requests import parse_moment
+from virta.storage.segment import StoredBlock
+from virta.topics.schema import SchemaSource
+from virta.types import Token
+
+Moment = str | int | float | datetime | date | timedelta
+Place = int | Token | datetime | str | None
+
+# Small blocks are handed out joined, so that a reader of many one-row blocks gets whole batches.
+_JOIN_ROWS = 8192
+_READ_BYTES = 8 * 1024 * 1024
+
+
+class Row(Mapping[str, Any]):
+    """One row: its offset, its timestamp and its columns by name."""
+
+    __slots__ = ("_values", "offset", "timestamp")
+
+    def __init__(self, offset: int, timestamp: datetime, values: dict[str, Any]) -> None:
+        self.offset = offset
+        self.timestamp = timestamp
+        self._values = values
+
+    def __getitem__(self, column: str) -> Any:
+        try:
+            return self._values[column]
+        except KeyError:
+            near = suggest(column, self._values)
+            raise KeyError(f"the row has no column {column!r}" + (f" ({near})" if near else "")) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self._values)
+
+    def __repr__(self) -> str:
+        return f"Row(offset={self.offset}, timestamp={self.timestamp.isoformat()!r}, {self._values!r})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Limits:
+    """What a selection keeps, before it is fixed to offsets."""
+
+    start: Place = None
+    end: Place = None
+    since: Moment | None = None
+    until: Moment | None = None
+    filter: Any = None
+    columns: tuple[str, ...] | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Range:
+    """A selection fixed to offsets and microseconds at one moment."""
+
+    start: int
+    end: int
+    since_us: int | None
+    until_us: int | None
+
+
+class Selection:
+    """Some rows of a partition, not read yet."""
+
+    def __init__(
+        self, stored: StoredPartition, schemas: SchemaSource, now_us: Any, limits: _Limits | None = None
+    ) -> None:
+        self._stored = stored
+        self._schemas = schemas
+        self._now_us = now_us
+        self._limits = limits or _Limits()
+
+    def _with(self, **changes: Any) -> Selection:
+        return Selection(
+            self._stored, self._schemas, self._now_us, dataclasses.replace(self._limits, **changes)
+        )
+
+    # -- narrowing --------------------------------------------------------------------------
+
+    def since(self, moment: Moment) -> Selection:
+        """Rows stamped at this moment or later: `"-15m"`, `"2026-11-18T10:00Z"`, a datetime."""
+        parse_moment(moment, self._now_us())
+        return self._with(since=moment)
+
+    def until(self, moment: Moment) -> Selection:
+        """Rows stamped before this moment."""
+        parse_moment(moment, self._now_us())
+        return self._with(until=moment)
+
+    def where(self, expression: str) -> Selection:
+        """Rows for which an SQL expression over the columns is true; several must all be."""
+        from virta.topics.filters import parse_filter
+
+        parsed = parse_filter(expression)
+        parsed.check(self._schemas.newest())
+        if self._limits.filter is not None:
+            parsed = self._limits.filter & parsed
+        return self._with(filter=parsed)
+
+    def columns(self, *names: str) -> Selection:
+        """Only these columns, in this order."""
+        schema = self._schemas.newest()
+        for name in names:
+            if schema.get_field_index(name) < 0:
+                raise NotFound(
+                    f"topic {self._stored.identity.topic!r} has no column {name!r}",
+                    hint=suggest(name, schema.names) or None,
+                )
+        if not names:
+            raise UsageError("columns() needs at least one column")
+        return self._with(columns=names)
+
+    def limit(self, rows: int) -> Selection:
+        """At most so many rows."""
+        if rows < 0:
+            raise UsageError("a limit is not negative")
+        return self._with(limit=rows)
+
+    # -- fixing ------------------------------------------------------------------------------
+
+    def _fix(self) -> _Range:
+        """Turn what was asked for into offsets of this moment."""
+        limits = self._limits
+        stored = self._stored
+        now = self._now_us()
+        oldest, newest = stored.start_offset, stored.next_offset
+        since = None if limits.since is None else parse_moment(limits.since, now)
+        until = None if limits.until is None else parse_moment(limits.until, now)
+        start, start_us = self._place(limits.start, oldest, newest, oldest, now)
+        end, end_us = self._place(limits.end, oldest, newest, newest, now)
+        since = max((moment for moment in (since, start_us) if moment is not None), default=None)
+        until = min((moment for moment in (until, end_us) if moment is not None), default=None)
+        if since is not None:
+            start = max(start, stored.first_offset_at(since))
+        if until is not None:
+            end = min(end, self._end_before(until, newest))
+        return _Range(
+            start=max(start, oldest), end=min(max(end, start), newest), since_us=since, until_us=until
+        )
+
+    def _place(
+        self, place: Place, oldest: int, newest: int, otherwise: int, now: int
+    ) -> tuple[int, int | None]:
+        """An offset, and a moment where one was given."""
+        if place is None:
+            return otherwise, None
+        if isinstance(place, int):
+            return (place if place >= 0 else max(oldest, newest + place)), None
+        if isinstance(place, Token):
+            self._stored.check_token(place)
+            return place.offset, None
+        return otherwise, parse_moment(place, now)
+
+    def _end_before(self, until: int, newest: int) -> int:
+        """An offset after every row stamped before `until`."""
+        offset = self._stored.first_offset_at(until)
+        if offset >= newest:
+            return newest
+        blocks = [block for block in self._stored.read(offset, max_bytes=1) if block.header.span]
+        return blocks[0].header.end_offset if blocks else offset
+
+    # -- reading ------------------------------------------------------------------------------
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of what this selection gives."""
+        newest = self._schemas.newest()
+        if self._limits.columns is None:
+            return newest
+        return pa.schema([newest.field(name) for name in self._limits.columns], metadata=newest.metadata)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows as Arrow record batches, streamed."""
+        columns = self._limits.columns
+        left = self._limits.limit
+        for batch in _joined(self._whole_batches(self._fix())):
+            if left is not None:
+                batch = batch.slice(0, left)
+                left -= batch.num_rows
+            if batch.num_rows:
+                yield batch if columns is None else batch.select(list(columns))
+            if left == 0:
+                return
+
+    def _whole_batches(self, wanted: _Range) -> Iterator[pa.RecordBatch]:
+        """All columns that are needed, rows cut to the range and filtered."""
+        narrow = self._limits.columns is not None
+        offset = wanted.start
+        while offset < wanted.end:
+            blocks = self._stored.read(offset, max_bytes=_READ_BYTES, verify=not narrow)
+            if not blocks:
+                return
+            for block in blocks:
+                header = block.header
+                if header.base_offset >= wanted.end:
+                    return
+                if header.span and not self._is_outside(block, wanted):
+                    batch = self._cut(block, offset, wanted)
+                    if batch.num_rows:
+                        yield batch
+            offset = blocks[-1].header.end_offset
+
+    @staticmethod
+    def _is_outside(block: StoredBlock, wanted: _Range) -> bool:
+        if wanted.since_us is not None and block.header.max_timestamp < wanted.since_us:
+            return True
+        return wanted.until_us is not None and block.header.min_timestamp >= wanted.until_us
+
+    def _cut(self, block: StoredBlock, offset: int, wanted: _Range) -> pa.RecordBatch:
+        header = block.header
+        batch = block.decode()
+        newest = self._schemas.newest()
+        if batch.schema is not newest and not batch.schema.equals(newest, check_metadata=True):
+            batch = unify(batch, newest)
+        first = max(0, offset - header.base_offset)
+        last = min(header.span, wanted.end - header.base_offset)
+        if first or last < header.span:
+            batch = batch.slice(first, last - first)
+        if wanted.since_us is not None and header.min_timestamp < wanted.since_us:
+            batch = batch.filter(pc.greater_equal(batch.column(1), _moment(wanted.since_us)))
+        if wanted.until_us is not None and header.max_timestamp >= wanted.until_us:
+            batch = batch.filter(pc.less(batch.column(1), _moment(wanted.until_us)))
+        if self._limits.filter is not None and batch.num_rows:
+            batch = self._limits.filter.apply(batch)
+        return batch
+
+    def __iter__(self) -> Iterator[Row]:
+        for batch in self._with(columns=None).batches():
+            yield from rows_of(batch, self._limits.columns)
+
+    def to_arrow(self) -> pa.Table:
+        return pa.Table.from_batches(self.batches(), schema=self.schema)
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        return [row.to_dict() for row in self]
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """A fresh stream of record batches."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches())
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        return self.schema.__arrow_c_schema__()
+
+    def count(self) -> int:
+        """How many rows: from the chain alone where nothing has to be looked into."""
+        wanted = self._fix()
+        limits = self._limits
+        if limits.filter is None and wanted.since_us is None and wanted.until_us is None:
+            found = max(0, wanted.end - wanted.start)
+        else:
+            found = sum(batch.num_rows for batch in self._whole_batches(wanted))
+        return found if limits.limit is None else min(found, limits.limit)
+
+    def first(self) -> Row | None:
+        return next(iter(self.limit(1)), None)
+
+    # -- going on -------------------------------------------------------------------------------
+
+    def tail(self, *, stop_when_idle: float | None = None) -> Iterator[Row]:
+        """What is there, then what comes; ends after so many idle seconds, or never."""
+        for batch in self.tail_batches(stop_when_idle=stop_when_idle):
+            yield from rows_of(batch, self._limits.columns)
+
+    def tail_batches(self, *, stop_when_idle: float | None = None) -> Iterator[pa.RecordBatch]:
+        """As `tail`, by batches with all columns."""
+        wanted = self._fix()
+        end = wanted.end if self._limits.end is not None or wanted.until_us is not None else None
+        offset, left = wanted.start, self._limits.limit
+        token = self._stored.token_at(offset)
+        while (end is None or offset < end) and left != 0:
+            self._stored.check_token(token)
+            blocks = self._stored.read(offset, max_bytes=_READ_BYTES)
+            if not blocks:
+                if not self._stored.wait(offset, stop_when_idle):
+                    return
+                continue
+            piece = dataclasses.replace(wanted, end=blocks[-1].header.end_offset if end is None else end)
+            cut = (self._cut(block, offset, piece) for block in blocks if block.header.span)
+            for batch in _joined(cut):
+                if left is not None:
+                    batch = batch.slice(0, left)
+                    left -= batch.num_rows
+                if batch.num_rows:
+                    yield batch
+            offset = blocks[-1].header.end_offset
+            token = Token(partition=token.partition, offset=offset, hash=blocks[-1].header.hash)
+
+    def __repr__(self) -> str:
+        said = {
+            field.name: getattr(self._limits, field.name)
+            for field in dataclasses.fields(self._limits)
+            if getattr(self._limits, field.name) is not None
+        }
+        inside = ", ".join(f"{name}={value}" for name, value in said.items())
+        return f"Selection({self._stored.identity.topic!r}{', ' if inside else ''}{inside})"
+
+    def _repr_html_(self) -> str:
+        table = self.limit(20).to_arrow()
+        head = "".join(f"<th>{_escape(name)}</th>" for name in table.column_names)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{_escape(value)}</td>" for value in row.values()) + "</tr>"
+            for row in table.to_pylist()
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _escape(value: Any) -> str:
+    return str(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _moment(microseconds: int) -> pa.Scalar:
+    return pa.scalar(microseconds, pa.timestamp("us", tz="UTC"))
+
+
+def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join runs of small batches; large ones pass through untouched."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if batch.num_rows >= _JOIN_ROWS // 16:
+            if held:
+                yield _concatenated(held)
+                held, rows = [], 0
+            yield batch
+            continue
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= _JOIN_ROWS:
+            yield _concatenated(held)
+            held, rows = [], 0
+    if held:
+        yield _concatenated(held)
+
+
+def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def rows_of(batch: pa.RecordBatch, columns: tuple[str, ...] | None = None) -> Iterator[Row]:
+    """The rows of a batch with the leading columns, as Python values."""
+    offsets = batch.column(0).to_pylist()
+    stamps = batch.column(1).cast(pa.int64()).to_pylist()
+    names = list(columns) if columns is not None else batch.schema.names[2:]
+    values = [_values(batch.column(batch.schema.get_field_index(name))) for name in names]
+    for offset, stamp, *row in zip(offsets, stamps, *values, strict=True):
+        yield Row(offset, _EPOCH + timedelta(microseconds=stamp), dict(zip(names, row, strict=True)))
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """A column as Python values, maps as dicts where no key stands twice."""
+    try:
+        values: list[Any] = column.to_pylist(maps_as_pydicts="strict")
+    except (pa.ArrowException, KeyError, ValueError):
+        values = column.to_pylist()
+    return values

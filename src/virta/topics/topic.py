@@ -1,0 +1,320 @@
+"""A topic: append to it, read it, ask where it stands. The interface of API.md."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from virta.errors import Denied, NotFound, UsageError
+from virta.memory.partition import Partition as StoredPartition
+from virta.metadata.catalog import Catalog, TopicRecord
+from virta.metadata.schemas import build_schema, evolve, stored_schema, user_schema
+from virta.storage import state
+from virta.topics.append import Appender, finish_change
+from virta.topics.configuration import changed_config
+from virta.topics.partition import Partition
+from virta.topics.read import Moment, Place, Row, Selection
+from virta.topics.schema import SchemaSource
+from virta.topics.writer import DEFAULT_BYTES, DEFAULT_LINGER_SECONDS, DEFAULT_ROWS, Writer
+from virta.types import Ack, Kind, Stats, Token, TopicConfig, VerifyReport
+
+OpenPartition = Callable[[TopicRecord, int, SchemaSource], StoredPartition]
+
+
+class Topic:
+    """A named stream of rows with a schema."""
+
+    def __init__(self, catalog: Catalog, record: TopicRecord, open_partition: OpenPartition) -> None:
+        self._catalog = catalog
+        self._schemas = SchemaSource(catalog, record)
+        self._stored = [
+            open_partition(record, number, self._schemas) for number in range(record.config.partitions)
+        ]
+        self._appenders: dict[int, Appender] = {}
+        self._now_us = catalog.clock.now_us
+
+    # -- what it is --------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return self._schemas.record.name
+
+    @property
+    def id(self) -> str:
+        return self._schemas.record.id.hex()
+
+    @property
+    def version(self) -> int:
+        """Rises with every change of configuration or schema."""
+        return self._fresh().version
+
+    @property
+    def config(self) -> TopicConfig:
+        return self._fresh().config
+
+    @property
+    def kind(self) -> Kind:
+        return self._schemas.record.config.kind
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The user's columns."""
+        self._fresh()
+        return user_schema(self._schemas.newest())
+
+    def _fresh(self) -> TopicRecord:
+        """The record in force: read again when the partition says that it changed."""
+        stored = self._one("version") if len(self._stored) == 1 else self._stored[0]
+        with stored.view() as view:
+            current = view.state.topic_version
+        if current != self._schemas.record.version:
+            self._schemas.reload()
+        return self._schemas.record
+
+    def partition(self, number: int) -> Partition:
+        """The verbs underneath: blocks and tokens."""
+        if not 0 <= number < len(self._stored):
+            raise NotFound(
+                f"topic {self.name!r} has no partition {number}",
+                hint=f"its partitions are 0 to {len(self._stored) - 1}",
+            )
+        return Partition(self._stored[number], self._schemas)
+
+    @property
+    def partitions(self) -> list[Partition]:
+        return [Partition(stored, self._schemas) for stored in self._stored]
+
+    def _one(self, what: str) -> StoredPartition:
+        """The only partition; with several, positions belong to each of them."""
+        if len(self._stored) != 1:
+            raise UsageError(
+                f"{what} is a matter of one partition, and topic {self.name!r} has {len(self._stored)}",
+                hint="ask topic.partition(n), or use next_offsets and heads",
+            )
+        return self._stored[0]
+
+    # -- appending -----------------------------------------------------------------------------
+
+    def _appender(self, number: int) -> Appender:
+        found = self._appenders.get(number)
+        if found is None:
+            found = self._appenders.setdefault(number, Appender(self._stored[number], self._schemas))
+        return found
+
+    def append(self, rows: Any, *, if_next_offset: int | None = None) -> Ack:
+        """Append a row (a dict), a list of rows, or anything that speaks Arrow.
+
+        Durable to the topic's level when it returns. With `if_next_offset`, only if the
+        next offset is that one; Conflict otherwise, and nothing is written.
+        """
+        return self._appender(0).append(rows, expected_offset=if_next_offset)
+
+    def writer(
+        self,
+        *,
+        producer: str | None = None,
+        max_rows: int = DEFAULT_ROWS,
+        max_bytes: int = DEFAULT_BYTES,
+        linger: float = DEFAULT_LINGER_SECONDS,
+    ) -> Writer:
+        """A buffered writer; with a producer name it is exactly once over crashes too."""
+        return Writer(
+            self._appender(0), producer=producer, max_rows=max_rows, max_bytes=max_bytes, linger=linger
+        )
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def _all(self) -> Selection:
+        return Selection(self._one("a range"), self._schemas, self._now_us)
+
+    def __getitem__(self, place: int | slice) -> Any:
+        """`topic[10:20]`, `topic[-2:]`, with offsets, tokens or moments; `topic[5]` is one row."""
+        if isinstance(place, slice):
+            if place.step is not None:
+                raise UsageError("a range of a topic has no step")
+            return self._between(place.start, place.stop)
+        if not isinstance(place, int):
+            raise UsageError(f"a topic takes an offset or a range, not {type(place).__name__}")
+        stored = self._one("an offset")
+        at = place if place >= 0 else stored.next_offset + place
+        row = self._between(at, at + 1).first() if at >= 0 else None
+        if row is None:
+            raise NotFound(
+                f"topic {self.name!r} has no row at offset {place}",
+                hint=f"offsets go from {stored.start_offset} to {stored.next_offset - 1}",
+            )
+        return row
+
+    def _between(self, start: Place, end: Place) -> Selection:
+        return self._all()._with(start=start, end=end)
+
+    def since(self, moment: Moment) -> Selection:
+        return self._all().since(moment)
+
+    def until(self, moment: Moment) -> Selection:
+        return self._all().until(moment)
+
+    def where(self, expression: str) -> Selection:
+        return self._all().where(expression)
+
+    def columns(self, *names: str) -> Selection:
+        return self._all().columns(*names)
+
+    def limit(self, rows: int) -> Selection:
+        return self._all().limit(rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._all())
+
+    def to_arrow(self) -> pa.Table:
+        return self._all().to_arrow()
+
+    def count(self) -> int:
+        return self._all().count()
+
+    def tail(self, *, stop_when_idle: float | None = None) -> Iterator[Row]:
+        """What is there, then what comes."""
+        return self._all().tail(stop_when_idle=stop_when_idle)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self._all().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        return self._all().__arrow_c_schema__()
+
+    # -- where it stands ----------------------------------------------------------------------------
+
+    @property
+    def next_offset(self) -> int:
+        return self._one("next_offset").next_offset
+
+    @property
+    def start_offset(self) -> int:
+        return self._one("start_offset").start_offset
+
+    @property
+    def durable_offset(self) -> int:
+        """Rows before it survive a power loss."""
+        return self._one("durable_offset").durable_offset
+
+    @property
+    def head(self) -> str:
+        """The hash of the newest block: it names the whole history before it."""
+        return self._one("head").head.hex()
+
+    @property
+    def next_offsets(self) -> Mapping[int, int]:
+        return {number: stored.next_offset for number, stored in enumerate(self._stored)}
+
+    @property
+    def heads(self) -> Mapping[int, str]:
+        return {number: stored.head.hex() for number, stored in enumerate(self._stored)}
+
+    def token(self, offset: int) -> Token:
+        """Where a reader stands whose next row has this offset."""
+        return Partition(self._one("a token"), self._schemas).token(offset)
+
+    def stats(self) -> Stats:
+        return combined([stored.stats() for stored in self._stored])
+
+    def sync(self) -> None:
+        """Make all rows there are durable on disk."""
+        for stored in self._stored:
+            stored.sync()
+
+    def verify(self, *, against: str | Mapping[int, str] | None = None, progress: Any = None) -> VerifyReport:
+        """Check every byte of it: hashes, links, order, files. `against`: heads noted earlier."""
+        from virta.topics.verify import verify_topic
+
+        return verify_topic(self._stored, self._schemas, against=against, progress=progress)
+
+    # -- changing --------------------------------------------------------------------------------------
+
+    def alter(self, *, schema: Any = None, **options: Any) -> None:
+        """Change the schema or the configuration; the topic gets a new version."""
+        record = self._fresh()
+        if record.config.locked:
+            raise Denied(f"topic {self.name!r} is locked")
+        config = changed_config(record.config, options)
+        newest = self._schemas.newest()
+        wanted = None
+        if schema is not None:
+            keep_headers = newest.get_field_index("_headers") >= 0
+            built = build_schema(schema, headers=keep_headers, keys=config.keys)
+            wanted = stored_schema(evolve(user_schema(newest), built))
+            if wanted.equals(newest, check_metadata=True):
+                wanted = None
+        if wanted is None and config == record.config:
+            return
+        self._change(record, config, wanted)
+
+    def _change(
+        self, record: TopicRecord, config: TopicConfig, schema: pa.Schema | None, flags: int = 0
+    ) -> None:
+        """Put a new version in force, with all partitions' locks taken in order."""
+        following = dataclasses.replace(
+            record,
+            version=record.version + 1,
+            schema_version=record.schema_version + (schema is not None),
+            config=config,
+        )
+        held: list[Any] = []
+        try:
+            for stored in self._stored:
+                writing = stored.writing()
+                committer = writing.__enter__()
+                held.append(writing)
+                if committer.view.state.topic_version != record.version:
+                    raise UsageError(
+                        f"topic {self.name!r} was changed by somebody else meanwhile", hint="try again"
+                    )
+            self._catalog.replace(following, schema)
+            self._schemas.record = following
+        finally:
+            for writing in reversed(held):
+                writing.__exit__(None, None, None)
+        for stored in self._stored:
+            finish_change(stored, following)
+            if flags:
+                with stored.writing() as committer:
+                    committer.write_state(flags=committer.view.state.flags | flags)
+
+    def lock(self) -> None:
+        """Take no more rows, for good."""
+        record = self._fresh()
+        if record.config.locked:
+            return
+        self.sync()
+        self._change(record, dataclasses.replace(record.config, locked=True), None, state.LOCKED)
+
+    def __len__(self) -> int:
+        return sum(stored.next_offset - stored.start_offset for stored in self._stored)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        columns = len(user_schema(self._schemas.newest()))
+        head = self._stored[0].head.hex()[:8] if len(self._stored) == 1 else f"{len(self._stored)} partitions"
+        return f"Topic({self.name!r}, {len(self):,} rows, {columns} columns, head {head})"
+
+    def _repr_html_(self) -> str:
+        return f"<b>{self!r}</b>{self._between(-10, None)._repr_html_()}"
+
+
+def combined(parts: list[Stats]) -> Stats:
+    """The statistics of several partitions as one."""
+    if len(parts) == 1:
+        return parts[0]
+    return Stats(
+        rows=sum(part.rows for part in parts),
+        bytes=sum(part.bytes for part in parts),
+        blocks=sum(part.blocks for part in parts),
+        segments=sum(part.segments for part in parts),
+        start_offset=sum(part.start_offset for part in parts),
+        next_offset=sum(part.next_offset for part in parts),
+        memory_bytes=sum(part.memory_bytes for part in parts),
+    )
