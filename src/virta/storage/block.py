@@ -45,6 +45,10 @@ BLOCK_LIMIT_BYTES = 16 * 1024 * 1024
 # Blocks up to this size are written from one buffer; larger ones are gathered by the system call.
 _JOIN_LIMIT_BYTES = 32 * 1024
 
+_Q = struct.Struct("<q")
+_QQ = struct.Struct("<qq")
+_QQQQ = struct.Struct("<4q")
+_QQQQQQQQ = struct.Struct("<8q")
 _NOT_COMPRESSED = struct.pack("<q", -1)
 _LEADING = 2  # the columns _offset and _timestamp
 _LEADING_FIELDS = [
@@ -99,12 +103,12 @@ def _leading_size(rows: int, codec: int | None) -> int:
 def _leading_buffers(rows: int, codec: int | None) -> bytes:
     """(offset, length) of validity and values of the two leading columns."""
     each = 8 * rows if codec is None or not rows else 8 * rows + 8
-    return struct.pack("<8q", 0, 0, 0, each, each, 0, each, each)
+    return _QQQQQQQQ.pack(0, 0, 0, each, each, 0, each, each)
 
 
 def _leading_body(rows: int, codec: int | None, base_offset: int, timestamp: int) -> bytes:
     if rows == 1 and codec is None:
-        return struct.pack("<qq", base_offset, timestamp)
+        return _QQ.pack(base_offset, timestamp)
     mark = b"" if codec is None or not rows else _NOT_COMPRESSED
     offsets = np.arange(base_offset, base_offset + rows, dtype="<i8").tobytes()
     return mark + offsets + mark + struct.pack("<q", timestamp) * rows
@@ -177,10 +181,10 @@ def assemble(
         len(nodes) // 16 + _LEADING, len(buffers) // 16 + 2 * _LEADING, codec, len(variadic) // 8
     )
     head = bytearray(template.data)
-    struct.pack_into("<q", head, template.length_at, rows)
-    struct.pack_into("<q", head, template.body_length_at, _leading_size(rows, codec) + len(body))
+    _Q.pack_into(head, template.length_at, rows)
+    _Q.pack_into(head, template.body_length_at, _leading_size(rows, codec) + len(body))
     at = template.nodes_at
-    struct.pack_into("<4q", head, at, rows, 0, rows, 0)
+    _QQQQ.pack_into(head, at, rows, 0, rows, 0)
     head[at + 32 : at + 32 + len(nodes)] = nodes
     at = template.buffers_at
     head[at : at + 64] = _leading_buffers(rows, codec)
@@ -196,6 +200,13 @@ def assemble(
         codec=codec,
         flags=chain.DICTIONARIES if dictionaries else 0,
     )
+
+
+def layout_of(batch: pa.RecordBatch) -> tuple[message.BatchLayout, bytes]:
+    """Where the buffers of a batch of the user's columns lie, and the body that holds them."""
+    encoded = memoryview(batch.serialize())
+    head = message.parse_head(encoded)
+    return message.parse_batch(head), bytes(encoded[head.metadata_length : head.size])
 
 
 def prepare_control(schema: pa.Schema, event: Mapping[str, Any]) -> Prepared:

@@ -25,49 +25,36 @@ meanwhile is looked at again before it is called damage.
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
-import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from blake3 import blake3
 
 from virta.errors import Corrupt, UsageError
-from virta.storage import block, chain, manifest, message, state
-from virta.storage.chain import HEADER_SIZE, Header
-from virta.storage.files import Files, read_fully
+from virta.storage.files import Files
 from virta.storage.layout import LOCK, MANIFEST, TORN_MARK, TURNSTILE, PartitionPaths, segment_of
 from virta.storage.manifest import Entry, Manifest
-from virta.storage.recovery import header_of
 from virta.storage.state import State
+from virta.storage.verify_segment import (
+    RESTORE,
+    Context,
+    Found,
+    Place,
+    Progress,
+    SegmentWalk,
+    file_key,
+    repair_command,
+)
 from virta.storage.view import Identity
 from virta.types import HASH_SIZE, Problem, VerifyReport
 
-# Small enough to stay in the processor's cache between reading and hashing.
-_PIECE_BYTES = 1024 * 1024
-_HEADERS_PER_PIECE = 512
-# Told to `progress` at most this often: a report costs less than hashing so much.
-_PROGRESS_BYTES = 16 * 1024 * 1024
+__all__ = ["Progress", "combine", "parse_head", "repair_command", "verify_partition"]
+
 # Past it problems are counted, not listed: nobody reads more, and a ruined file has millions.
 _PROBLEM_LIMIT = 100
 # Recoveries and removals are rare; one that keeps coming in between is trouble of its own.
 _ATTEMPTS = 4
-# Commits are short: a lock not free for so long belongs to a writer at work.
-_LOCK_SECONDS = 0.5
-_KNOWN_FLAGS = chain.CONTROL | chain.DICTIONARIES
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """How far a verification has come."""
-
-    partition: int
-    blocks: int
-    bytes: int
-    total_bytes: int
 
 
 def verify_partition(
@@ -81,7 +68,8 @@ def verify_partition(
 ) -> VerifyReport:
     """Check everything that is stored of a partition; `heads` noted earlier must be in its chain."""
     wanted = {parse_head(head) for head in heads}
-    return _Verification(files, paths, identity, schema_of, wanted, progress).run()
+    context = Context(files, paths, identity, schema_of, wanted, progress)
+    return _Verification(context).run()
 
 
 def parse_head(text: str) -> bytes:
@@ -115,103 +103,70 @@ def combine(reports: Iterable[VerifyReport]) -> VerifyReport:
     )
 
 
-def repair_command(topic: str) -> str:
-    return f"virta doctor --repair {shlex.quote(topic)}"
-
-
-_RESTORE = "restore the file from a backup; what was written cannot be made again from anything else"
-
-
 # -- the whole partition --------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """Where the next block belongs."""
-
-    offset: int
-    head: bytes
-    timestamp: int = -(1 << 63)
-    epoch: int = 0
-
-
-@dataclass(slots=True)
-class _Found:
-    """What has been seen so far: of a segment, then of the partition."""
-
-    blocks: int = 0
-    rows: int = 0
-    bytes: int = 0
-    problems: list[Problem] = field(default_factory=list)
-    trusted: int | None = None  # the first offset that does not verify
-    receipts: list[dict[str, Any]] = field(default_factory=list)  # of `retained` control blocks
-
-    def distrust(self, offset: int) -> None:
-        self.trusted = offset if self.trusted is None else min(self.trusted, offset)
-
-    def add(self, other: _Found) -> None:
-        self.blocks += other.blocks
-        self.rows += other.rows
-        self.bytes += other.bytes
-        self.problems += other.problems
-        self.receipts += other.receipts
-        if other.trusted is not None:
-            self.distrust(other.trusted)
-
-
 class _Verification:
-    def __init__(
-        self,
-        files: Files,
-        paths: PartitionPaths,
-        identity: Identity,
-        schema_of: Callable[[int], pa.Schema],
-        wanted: set[bytes],
-        progress: Callable[[Progress], None] | None,
-    ) -> None:
-        self.files = files
-        self.paths = paths
-        self.identity = identity
-        self.schema_of = schema_of
-        self.wanted = wanted
-        self.boot_id = files.boot_id()
-        self.found = _Found()
-        self.total_bytes = 0
-        self._progress = progress
-        self._told = 0
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.files = context.files
+        self.paths = context.paths
+        self.topic = context.identity.topic
+        self.found = Found()
 
     def run(self) -> VerifyReport:
         try:
-            loaded = self._settled_manifest()
+            return self._run()
         except (Corrupt, OSError) as error:
-            self._problem_of(error, self.paths.manifest, cure=repair_command(self.identity.topic))
+            self._problem_of(error, self.paths.root, cure=None)
             self.found.distrust(0)
-            return self._report(_Place(offset=0, head=b""))
-        sizes = [entry.data_length for entry in loaded.segments if not entry.is_active]
-        self.total_bytes = sum(sizes) + self._size_of(self.paths.data(*_name(loaded.active)))
+            return self._report(Place(offset=0, head=b""))
+
+    def _run(self) -> VerifyReport:
+        try:
+            loaded = self.context.manifest()
+        except (Corrupt, OSError) as error:
+            self._problem_of(error, self.paths.manifest, cure=repair_command(self.topic))
+            self.found.distrust(0)
+            return self._report(Place(offset=0, head=b""))
+        self.context.total_bytes = self._total_bytes(loaded)
         first = loaded.segments[0]
-        place = _Place(offset=first.base, head=first.previous_hash)
+        place = Place(offset=first.base, head=first.previous_hash)
         for entry in loaded.segments:
             if self._is_removed(entry):
-                first = entry = dataclasses.replace(entry)
-                first = self._settled_manifest().segments[0]
+                first = self.context.manifest().segments[0]
                 place = _after(entry, place)
                 continue
             place = self._segment(entry, place)
         self._look_at_start(first)
+        self._look_at_state()
         self._look_at_names()
         self._look_for_heads(first)
         return self._report(place)
 
-    def _report(self, place: _Place) -> VerifyReport:
+    def _total_bytes(self, loaded: Manifest) -> int:
+        sizes = [entry.data_length for entry in loaded.segments if not entry.is_active]
+        try:
+            descriptor = self.files.open(self.paths.data(*file_key(loaded.active)))
+        except OSError:
+            return sum(sizes)
+        try:
+            return sum(sizes) + self.files.size(descriptor)
+        finally:
+            self.files.close(descriptor)
+
+    def _report(self, place: Place) -> VerifyReport:
         found = self.found
         trusted = place.offset if found.trusted is None else found.trusted
-        number = self.identity.number
+        number = self.context.identity.number
         problems = found.problems
         if len(problems) > _PROBLEM_LIMIT:
             more = len(problems) - _PROBLEM_LIMIT
             severity = "damage" if any(one.severity == "damage" for one in problems) else "notice"
-            problems = [*problems[:_PROBLEM_LIMIT], self.problem(f"and {more} more problems", severity)]
+            problems = [
+                *problems[:_PROBLEM_LIMIT],
+                self.context.problem(f"and {more} more problems", severity),
+            ]
         return VerifyReport(
             blocks=found.blocks,
             rows=found.rows,
@@ -221,95 +176,30 @@ class _Verification:
             trustworthy_until={number: trusted},
         )
 
-    def problem(self, text: str, severity: str = "damage", **place: Any) -> Problem:
-        return Problem(
-            message=text,
-            severity=severity,
-            topic=self.identity.topic,
-            partition=self.identity.number,
-            **place,
-        )
-
     def _problem_of(self, error: Corrupt | OSError, path: Any, *, cure: str | None) -> None:
         text = error.message if isinstance(error, Corrupt) else f"cannot be read: {error.strerror or error}"
         position = error.position if isinstance(error, Corrupt) else None
-        self.found.problems.append(self.problem(text, file=str(path), position=position, cure=cure))
-
-    def tell(self, found: _Found) -> None:
-        """Let whoever waits know how far this is."""
-        done = self.found.bytes + found.bytes
-        if self._progress is not None and done - self._told >= _PROGRESS_BYTES:
-            self._told = done
-            self._progress(
-                Progress(
-                    partition=self.identity.number,
-                    blocks=self.found.blocks + found.blocks,
-                    bytes=done,
-                    total_bytes=max(done, self.total_bytes),
-                )
-            )
-
-    # -- what is in force right now ---------------------------------------------------------
-
-    def state(self) -> State:
-        descriptor = self.files.open(self.paths.lock)
-        try:
-            return state.parse(self.files.pread(descriptor, state.READ_SIZE, 0)) or State()
-        finally:
-            self.files.close(descriptor)
-
-    def _settled_manifest(self) -> Manifest:
-        return manifest.load(self.files, self.paths.manifest)
-
-    def _size_of(self, path: Any) -> int:
-        try:
-            descriptor = self.files.open(path)
-        except OSError:
-            return 0
-        try:
-            return self.files.size(descriptor)
-        finally:
-            self.files.close(descriptor)
-
-    def is_same_boot(self, known: State) -> bool:
-        return known.boot_id == self.boot_id != bytes(16)
-
-    def quietly(self, look: Callable[[], None]) -> bool:
-        """Look at something while no writer is at work; False when one does not pause."""
-        descriptor = self.files.open(self.paths.lock)
-        try:
-            deadline = time.monotonic() + _LOCK_SECONDS
-            while not self.files.lock(descriptor, exclusive=False, wait=False):
-                if time.monotonic() > deadline:
-                    return False
-                time.sleep(0.001)
-            look()
-            return True
-        finally:
-            self.files.close(descriptor)
+        self.found.problems.append(self.context.problem(text, file=str(path), position=position, cure=cure))
 
     # -- segments -----------------------------------------------------------------------------
 
     def _is_removed(self, entry: Entry) -> bool:
         """Whether retention took the segment away since the manifest was read."""
-        if self.files.identity(self.paths.data(*_name(entry))) is not None:
+        if self.files.identity(self.paths.data(*file_key(entry))) is not None:
             return False
         try:
-            now = self._settled_manifest()
+            now = self.context.manifest()
         except (Corrupt, OSError):
             return False
-        return all(_name(other) != _name(entry) for other in now.segments)
+        return all(file_key(other) != file_key(entry) for other in now.segments)
 
-    def _segment(self, entry: Entry, place: _Place) -> _Place:
+    def _segment(self, entry: Entry, place: Place) -> Place:
         for attempt in range(_ATTEMPTS):
-            known = self.state()
-            walk = _Walk(self, entry, place, known)
-            try:
-                walk.run()
-            except OSError as error:
-                walk.damage(f"cannot be read: {error.strerror or error}", position=walk.end)
+            known = self.context.state() or State()
+            walk = SegmentWalk(self.context, entry, place, known)
+            walk.run()
             is_damaged = any(problem.severity == "damage" for problem in walk.found.problems)
-            now = self.state()
+            now = self.context.state() or State()
             same = (now.epoch, now.generation) == (known.epoch, known.generation)
             if not is_damaged or same or attempt == _ATTEMPTS - 1:
                 break
@@ -323,13 +213,13 @@ class _Verification:
         for receipt in self.found.receipts:
             if receipt.get("to", 0) > first.base:
                 self.found.problems.append(
-                    self.problem(
+                    self.context.problem(
                         f"a removal of the rows before offset {receipt['to']} was begun and not finished",
                         "notice",
-                        cure=f"virta steward --once {shlex.quote(self.identity.topic)}",
+                        cure=f"virta steward --once {shlex.quote(self.topic)}",
                     )
                 )
-        if first.base == 0 and first.previous_hash == self.identity.genesis():
+        if first.base == 0 and first.previous_hash == self.context.identity.genesis():
             return
         for receipt in self.found.receipts:
             if receipt.get("to") == first.base and receipt.get("hash_after") == first.previous_hash.hex():
@@ -342,476 +232,69 @@ class _Verification:
             text = "the oldest block does not follow from this log's, topic's and partition's identity"
         self.found.distrust(first.base)
         self.found.problems.append(
-            self.problem(
-                text, file=str(self.paths.data(*_name(first))), position=0, offset=first.base, cure=_RESTORE
+            self.context.problem(
+                text, file=str(self.paths.data(*file_key(first))), position=0, offset=first.base, cure=RESTORE
             )
         )
+
+    def _look_at_state(self) -> None:
+        if self.context.state() is None:
+            text = "the state record is not readable; the next append looks at all of the active segment"
+            self.found.problems.append(self.context.problem(text, "warning", file=str(self.paths.lock)))
 
     def _look_at_names(self) -> None:
         """That the directory holds what the manifest names and nothing unexplained."""
         found: list[Problem] = []
 
         def look() -> None:
-            named = {_name(entry) for entry in self._settled_manifest().segments}
+            named = {LOCK, TURNSTILE, MANIFEST}
+            for entry in self.context.manifest().segments:
+                for path in (self.paths.data, self.paths.chain, self.paths.stats):
+                    named.add(path(*file_key(entry)).name)
             for name in self.files.names(self.paths.root):
                 problem = self._judge_name(name, named)
                 if problem is not None:
                     found.append(problem)
 
         try:
-            self.quietly(look)
+            self.context.quietly(look)
         except (Corrupt, OSError) as error:
             self._problem_of(error, self.paths.root, cure=None)
         self.found.problems += found
 
-    def _judge_name(self, name: str, named: set[tuple[int, int]]) -> Problem | None:
+    def _judge_name(self, name: str, named: set[str]) -> Problem | None:
+        if name in named:
+            return None
         path = self.paths.root / name
-        if name in (LOCK, TURNSTILE, MANIFEST):
-            return None
-        parsed = segment_of(name)
-        if parsed is not None and parsed[:2] in named and self.paths.has_name(name):
-            return None
         if TORN_MARK in name:
             text = "evidence of a crash that was recovered; remove it when nobody needs it"
-            return self.problem(text, "notice", file=str(path))
-        if parsed is not None or name.startswith("."):
+            return self.context.problem(text, "notice", file=str(path))
+        if segment_of(name) is not None or name.startswith("."):
             text = "left by a change of segments that was interrupted; nothing refers to it"
-            cure = f"virta steward --once {shlex.quote(self.identity.topic)}"
-            return self.problem(text, "notice", file=str(path), cure=cure)
-        return self.problem("a file that does not belong to a partition", "warning", file=str(path))
+            cure = f"virta steward --once {shlex.quote(self.topic)}"
+            return self.context.problem(text, "notice", file=str(path), cure=cure)
+        return self.context.problem("a file that does not belong to a partition", "warning", file=str(path))
 
     def _look_for_heads(self, first: Entry) -> None:
         """Rule 6: what was noted earlier is still part of this history."""
-        self.wanted.discard(first.previous_hash)
+        wanted = self.context.wanted
+        wanted.discard(first.previous_hash)
         for receipt in self.found.receipts:
             for name in ("hash_before", "hash_after"):
-                self.wanted.discard(bytes.fromhex(receipt.get(name, "")))
-        for head in sorted(self.wanted):
+                wanted -= {head for head in wanted if head.hex() == receipt.get(name)}
+        for head in sorted(wanted):
             text = f"the head {head.hex()} is not in the chain: history was rewritten or cut short"
             if first.base:
                 text += f", or it was noted before the rows up to offset {first.base} were removed"
-            self.found.problems.append(self.problem(text, cure=_RESTORE))
+            self.found.problems.append(self.context.problem(text, cure=RESTORE))
             self.found.distrust(first.base)
 
 
-def _name(entry: Entry) -> tuple[int, int]:
-    return entry.base, entry.generation
-
-
-def _after(entry: Entry, place: _Place) -> _Place:
+def _after(entry: Entry, place: Place) -> Place:
     """Where the next segment begins, whatever was found in this one."""
-    return _Place(
+    return Place(
         offset=entry.end,
         head=entry.last_hash,
         timestamp=max(entry.max_timestamp, place.timestamp),
         epoch=place.epoch,
     )
-
-
-# -- one segment ------------------------------------------------------------------------------
-
-
-class _Window:
-    """The data file, read in pieces; a block lies in one of them whole."""
-
-    def __init__(self, files: Files, descriptor: int) -> None:
-        self._files = files
-        self._descriptor = descriptor
-        self._start = 0
-        self._data = memoryview(b"")
-
-    def read(self, at: int, length: int) -> memoryview:
-        skip = at - self._start
-        if skip < 0 or skip + length > len(self._data):
-            wanted = max(length, _PIECE_BYTES)
-            self._data = memoryview(read_fully(self._files, self._descriptor, wanted, at))
-            self._start, skip = at, 0
-        return self._data[skip : skip + length]
-
-
-class _Walk:
-    """One pass over a segment, from its schema to its last block."""
-
-    def __init__(self, whole: _Verification, entry: Entry, place: _Place, known: State) -> None:
-        self.whole = whole
-        self.files = whole.files
-        self.entry = entry
-        self.place = place
-        self.found = _Found()
-        self.data_path = whole.paths.data(*_name(entry))
-        self.chain_path = whole.paths.chain(*_name(entry))
-        self.end = 0  # in the data file: where the next block belongs
-        self.synced_blocks = 0
-        if entry.is_active and known.segment_base == entry.base:
-            self.synced_blocks = known.synced_blocks
-        self.known = known
-        self.bad_headers = 0
-        self.first_bad_header: tuple[int, int] = (0, 0)  # index and offset
-        self.min_timestamp, self.max_timestamp = (1 << 63) - 1, -(1 << 63)
-        self._data_size = 0
-        self._chain_size = 0
-        self._piece = b""
-        self._piece_at = 0
-
-    # -- saying what is wrong -------------------------------------------------------------------
-
-    def damage(self, text: str, *, position: int, trusted: bool = False) -> None:
-        """Something is wrong in the data file; rows from here on do not verify, unless `trusted`."""
-        if not trusted:
-            self.found.distrust(self.place.offset)
-        self.found.problems.append(
-            self.whole.problem(
-                text,
-                file=str(self.data_path),
-                position=position,
-                offset=self.place.offset,
-                cure=_RESTORE,
-            )
-        )
-
-    def _leftover(self, text: str, position: int) -> None:
-        self.found.problems.append(
-            self.whole.problem(
-                f"leftover of a crash; the next append recovers it: {text}",
-                "notice",
-                file=str(self.data_path),
-                position=position,
-                offset=self.place.offset,
-            )
-        )
-
-    def _note_bad_header(self, index: int) -> None:
-        if not self.bad_headers:
-            self.first_bad_header = index, self.place.offset
-        self.bad_headers += 1
-
-    # -- the pass -------------------------------------------------------------------------------
-
-    def run(self) -> None:
-        data = chain_ = -1
-        try:
-            try:
-                data = self.files.open(self.data_path)
-            except FileNotFoundError:
-                self.damage("the data file is missing", position=0)
-                return
-            try:
-                chain_ = self.files.open(self.chain_path)
-            except FileNotFoundError:
-                self._report_missing_chain()
-            self._run(data, chain_)
-        finally:
-            for descriptor in (data, chain_):
-                if descriptor >= 0:
-                    self.files.close(descriptor)
-
-    def _run(self, data: int, chain_: int) -> None:
-        # the chain first: what it names is in the data file already
-        self._chain_size = self.files.size(chain_) if chain_ >= 0 else 0
-        self._data_size = self.files.size(data)
-        self.window = _Window(self.files, data)
-        self._look_at_schema()
-        stopped = not self._look_at_blocks(chain_)
-        if self.bad_headers and chain_ >= 0:
-            self._report_bad_chain()
-        if not stopped:
-            if self.entry.is_active:
-                self._look_behind_active(data, chain_)
-            else:
-                self._look_at_end()
-
-    def _look_at_schema(self) -> None:
-        """Rule 2: the schema message at the front, the manifest's digest and the topic's schema agree."""
-        expected: bytes | None = None
-        try:
-            expected = block.schema_message(self.whole.schema_of(self.entry.schema_version))
-        except Exception as error:  # whatever keeps a schema from being read is the finding
-            self.damage(f"schema version {self.entry.schema_version} cannot be read: {error}", position=0)
-        front = self._front_message()
-        self.end = len(front) if front else len(expected or b"")
-        if blake3(front).digest() != self.entry.schema_digest:
-            self.damage(
-                "the data file does not open with the schema that the manifest names",
-                position=0,
-                trusted=True,
-            )
-            self.end = len(expected) if expected else self.end
-        if expected is not None and blake3(expected).digest() != self.entry.schema_digest:
-            self.damage(
-                f"the topic's schema version {self.entry.schema_version} is not the one that the manifest names",
-                position=0,
-            )
-
-    def _front_message(self) -> bytes:
-        try:
-            size = message.metadata_size(bytes(self.window.read(0, message.PREFIX_SIZE)))
-            front = bytes(self.window.read(0, size))
-            head = message.parse_head(front)
-        except Corrupt:
-            return b""
-        return front if head.kind == message.SCHEMA_MESSAGE and not head.body_length else b""
-
-    def _look_at_blocks(self, chain_: int) -> bool:
-        """Rules 3 and 4, block by block; whether the segment could be followed to its end."""
-        index = 0
-        while self._is_expected(index, chain_):
-            record = self._record(chain_, index)
-            header = self._follow(record)
-            error = "the header does not follow from the one before" if record else "the header is missing"
-            if header is not None:
-                try:
-                    self._accept(header, index)
-                    index += 1
-                    continue
-                except Corrupt as wrong:
-                    error = wrong.message
-            if not self._look_twice(index, header, error):
-                return False
-            index += 1
-        return True
-
-    def _is_expected(self, index: int, chain_: int) -> bool:
-        if not self.entry.is_active:
-            return index < self.entry.blocks
-        if chain_ < 0:
-            return self.end < self._data_size
-        return index < max(self._chain_size // HEADER_SIZE, self.synced_blocks)
-
-    def _record(self, chain_: int, index: int) -> bytes:
-        """A header as it stands in the chain file; empty where there is none."""
-        if chain_ < 0 or (index + 1) * HEADER_SIZE > self._chain_size:
-            return b""
-        at = index * HEADER_SIZE - self._piece_at
-        if at + HEADER_SIZE > len(self._piece):
-            self._piece_at = index * HEADER_SIZE
-            self._piece = read_fully(self.files, chain_, _HEADERS_PER_PIECE * HEADER_SIZE, self._piece_at)
-            at = 0
-        return self._piece[at : at + HEADER_SIZE]
-
-    def _follow(self, record: bytes) -> Header | None:
-        """The header, if it follows from the one before and lies where it must."""
-        if len(record) != HEADER_SIZE:
-            return None
-        fields = chain.without_place(record)
-        if chain.link(self.place.head, fields, record[64:96]) != record[96:]:
-            return None
-        header = chain.unpack_header(record)
-        return header if header.position == self.end else None
-
-    def _accept(self, header: Header, index: int) -> None:
-        """Check a header's block and go on behind it. Corrupt when the bytes are not its block's."""
-        if header.end_position > self._data_size:
-            raise Corrupt("the data file ends before the block does")
-        data = self.window.read(header.position, header.length)
-        block.check_against(data, header)
-        wrong = self._judge(header)
-        try:
-            block.check_leading(data, header)
-        except Corrupt as error:
-            wrong = error.message
-        if wrong:
-            self.damage(wrong, position=header.position)
-        if header.is_control or index == 0:
-            self._look_at_event(data, header, index)
-        self._step(header, index)
-        self.found.rows += header.rows
-        self.found.blocks += 1
-        self.found.bytes += header.length
-        if self.found.bytes + self.whole.found.bytes - self.whole._told >= _PROGRESS_BYTES:
-            self.whole.tell(self.found)
-
-    def _judge(self, header: Header) -> str | None:
-        """Rule 4, and that the fields make sense together."""
-        place = self.place
-        if header.base_offset != place.offset:
-            return f"the block begins at offset {header.base_offset}, but {place.offset} is next"
-        if header.min_timestamp < place.timestamp or header.max_timestamp < header.min_timestamp:
-            return "the block's time is before the one of the block before"
-        if header.epoch < place.epoch:
-            return f"the block's epoch {header.epoch} is before epoch {place.epoch} of the block before"
-        if header.schema_version != self.entry.schema_version:
-            return f"the block has schema version {header.schema_version}, its segment another one"
-        if header.flags & ~_KNOWN_FLAGS or header.reserved:
-            return "the block has flags that this version does not know"
-        if header.rows > header.span or (header.is_control and header.span):
-            return f"the block has {header.rows} rows for {header.span} offsets"
-        return None
-
-    def _step(self, header: Header, index: int) -> None:
-        """Go on behind a block."""
-        self.place = _Place(
-            offset=header.end_offset,
-            head=header.hash,
-            timestamp=max(self.place.timestamp, header.max_timestamp),
-            epoch=max(self.place.epoch, header.epoch),
-        )
-        self.end = header.position + header.length
-        self.min_timestamp = min(self.min_timestamp, header.min_timestamp)
-        self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
-        self.whole.wanted.discard(header.hash)
-        if index + 1 == self.synced_blocks and header.hash != self.known.synced_hash:
-            self.damage(
-                "the history up to here has another hash than the one that was synced: it was rewritten",
-                position=header.position,
-            )
-            self.found.distrust(self.entry.base)
-
-    # -- where header and block do not agree ------------------------------------------------------
-
-    def _look_twice(self, index: int, header: Header | None, error: str) -> bool:
-        """Find out which of the two is damaged; whether it goes on behind them."""
-        try:
-            made = self._made_from_data()
-        except Corrupt as wrong:
-            return self._skip_block(index, header, error if header is not None else wrong.message)
-        if header is not None and made.hash != header.hash:
-            self.damage("another block lies here than the one the chain names", position=header.position)
-            self._step(header, index)
-            return True
-        self._note_bad_header(index)
-        self._accept(made, index)
-        return True
-
-    def _made_from_data(self) -> Header:
-        length = block.measure(self.window.read, self.end, self._data_size)
-        header = header_of(self.window.read(self.end, length), self.place.head, self.end)
-        chain.check_follows(header, next_offset=self.place.offset, position=self.end)
-        return header
-
-    def _skip_block(self, index: int, header: Header | None, error: str) -> bool:
-        if self.entry.is_active and index >= self.synced_blocks and not self.whole.is_same_boot(self.known):
-            self._leftover(error, self.end)
-            return False
-        if header is not None and header.end_position <= self._data_size:
-            self.damage(error, position=self.end)
-            self._step(header, index)
-            return True
-        missing = max(self.entry.blocks, self._chain_size // HEADER_SIZE, self.synced_blocks) - index
-        if self.end >= self._data_size:
-            error = f"the data file ends here, and {missing} blocks are missing"
-        elif missing > 1:
-            error += f"; the {missing} blocks from here on cannot be checked"
-        self.damage(error, position=min(self.end, self._data_size))
-        return False
-
-    def _report_missing_chain(self) -> None:
-        self.found.problems.append(
-            self.whole.problem(
-                "the chain file is missing; the next opening makes it again from the data file",
-                "warning",
-                file=str(self.chain_path),
-                offset=self.entry.base,
-                cure=repair_command(self.whole.identity.topic),
-            )
-        )
-
-    def _report_bad_chain(self) -> None:
-        index, offset = self.first_bad_header
-        headers = "a header does" if self.bad_headers == 1 else f"{self.bad_headers} headers do"
-        self.found.problems.append(
-            self.whole.problem(
-                f"the chain file is damaged: {headers} not match the data, which is whole",
-                file=str(self.chain_path),
-                position=index * HEADER_SIZE,
-                offset=offset,
-                cure=repair_command(self.whole.identity.topic),
-            )
-        )
-
-    # -- control blocks -----------------------------------------------------------------------------
-
-    def _look_at_event(self, data: Any, header: Header, index: int) -> None:
-        try:
-            event = block.event_of(data) or {}
-        except Corrupt as error:
-            self.damage(error.message, position=header.position)
-            return
-        kind = event.get("event")
-        if index == 0:
-            wrong = self._judge_opening(event)
-            if wrong:
-                self.damage(wrong, position=header.position)
-        if kind == "retained":
-            self.found.receipts.append(event)
-
-    def _judge_opening(self, event: dict[str, Any]) -> str | None:
-        """The block at a segment's front binds its schema, and at the log's front its identity, to the chain."""
-        identity = self.whole.identity
-        at_front = self.entry.base == 0 and self.place.head == identity.genesis()
-        if event.get("event") != ("created" if at_front else "segment"):
-            return "the control block that opens a segment is missing"
-        if event.get("schema") != self.entry.schema_digest.hex():
-            return "the control block that opens the segment names another schema than the manifest"
-        if at_front and (event.get("log"), event.get("topic"), event.get("partition")) != (
-            identity.log_id.hex(),
-            identity.topic_id.hex(),
-            identity.number,
-        ):
-            return "the control block that opens the partition names another log, topic or partition"
-        return None
-
-    # -- the end --------------------------------------------------------------------------------------
-
-    def _look_at_end(self) -> None:
-        """Rule 5 for a sealed segment: it ends as the manifest says."""
-        entry = self.entry
-        if self.place.head != entry.last_hash:
-            if self.bad_headers:
-                self.found.distrust(self.first_bad_header[1])
-            self.damage("the segment does not end in the hash that the manifest names", position=self.end)
-            self.found.distrust(entry.base)
-            return
-        if self._data_size != self.end:
-            self.damage("bytes are left over after the last block", position=self.end, trusted=True)
-        if self._chain_size > entry.blocks * HEADER_SIZE:
-            self.found.problems.append(
-                self.whole.problem(
-                    "the chain file is damaged: bytes are left over after the last header",
-                    file=str(self.chain_path),
-                    position=entry.blocks * HEADER_SIZE,
-                    cure=repair_command(self.whole.identity.topic),
-                )
-            )
-        if self.found.trusted is None:
-            self._compare_with_manifest()
-
-    def _compare_with_manifest(self) -> None:
-        entry = self.entry
-        for what, here, there in (
-            ("end", self.place.offset, entry.end),
-            ("data length", self.end, entry.data_length),
-            ("number of rows", self.found.rows, entry.rows),
-            ("least timestamp", self.min_timestamp, entry.min_timestamp),
-            ("greatest timestamp", self.max_timestamp, entry.max_timestamp),
-        ):
-            if here != there:
-                self.found.problems.append(
-                    self.whole.problem(
-                        f"the manifest gives the segment from offset {entry.base} {there} as its {what}, "
-                        f"but it is {here}",
-                        file=str(self.whole.paths.manifest),
-                        offset=entry.base,
-                        cure=repair_command(self.whole.identity.topic),
-                    )
-                )
-
-    def _look_behind_active(self, data: int, chain_: int) -> None:
-        """What lies behind the last header of the active segment, if no writer is at work there."""
-        if chain_ < 0:
-            return
-
-        def look() -> None:
-            size = self.files.size(chain_)
-            if size // HEADER_SIZE != self._chain_size // HEADER_SIZE or self._is_sealed_now():
-                return  # others have appended since
-            rest = self.files.size(data) - self.end
-            if rest > 0:
-                self._leftover(f"{rest} bytes lie behind the last block", self.end)
-            elif size % HEADER_SIZE:
-                self._leftover("the chain file ends in a part of a header", self.end)
-
-        self.whole.quietly(look)
-
-    def _is_sealed_now(self) -> bool:
-        active = self.whole._settled_manifest().active
-        return _name(active) != _name(self.entry)
