@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 from virta.errors import UsageError
 from virta.log import Log
-from virta.settings import Settings
-
-
-def default_address() -> str:
-    """`$VIRTA_LOG`, else the user's own data directory."""
-    named = os.environ.get("VIRTA_LOG")
-    if named:
-        return named
-    data = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
-    return str(Path(data) / "virta")
+from virta.settings import Settings, default_address
 
 
 def open(

@@ -1,4 +1,4 @@
-"""Settings of a process that opens a log: data only, few, each with its reason.
+"""Settings of a process that opens a log: data only, few, each with its reason; and where a log is by default.
 
 Topic configuration (durability, retention, …) is not here: it belongs to the topic
 and is the same for every process.
@@ -6,7 +6,9 @@ and is the same for every process.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 MIB = 1024 * 1024
 
@@ -30,3 +32,12 @@ class Settings:
     read_bytes: int = 8 * MIB
     # Write to file systems whose locks cannot be trusted.
     force_network_file_system: bool = False
+
+
+def default_address() -> str:
+    """`$VIRTA_LOG`, else the user's own data directory."""
+    named = os.environ.get("VIRTA_LOG")
+    if named:
+        return named
+    data = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return str(Path(data) / "virta")
