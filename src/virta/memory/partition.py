@@ -141,7 +141,7 @@ class Partition:
             return
         self.tail.offer(blocks, on_disk=False)
         process_wakeups().ring(self._watch)
-        if sum(stamped.length for stamped, _ in committer.waiting) >= self.settings.dump_bytes:
+        if committer.waiting_bytes() >= self.settings.dump_bytes:
             self._dump(committer)
         else:
             self._dumper.expect(self)
@@ -170,7 +170,7 @@ class Partition:
                 self._dump(self._committer)
 
     def _dump(self, committer: Committer) -> None:
-        size = sum(stamped.length for stamped, _ in committer.waiting)
+        size = committer.waiting_bytes()
         first = committer.view.next_offset
         try:
             try:

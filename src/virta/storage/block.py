@@ -80,7 +80,7 @@ class Prepared:
         *,
         rows: int,
         dictionaries: bytes,
-        head: bytearray,
+        head: bytes | bytearray,
         fields_at: int,
         body: Any,
         codec: int | None,
@@ -237,16 +237,31 @@ def prepare_control(schema: pa.Schema, event: Mapping[str, Any]) -> Prepared:
 
 
 class Stamped:
-    """A block as it goes to disk, and its header's fields, digest and hash."""
+    """A block as it goes to disk, with its header and the header's 128 bytes."""
 
-    __slots__ = ("digest", "fields", "hash", "length", "parts")
+    __slots__ = ("header", "parts", "record")
 
-    def __init__(self, parts: list[Any], length: int, fields: bytes, digest: bytes, hash_: bytes) -> None:
+    def __init__(self, parts: list[Any], header: Header, record: bytes) -> None:
         self.parts = parts
-        self.length = length
-        self.fields = fields
-        self.digest = digest
-        self.hash = hash_
+        self.header = header
+        self.record = record
+
+
+# Random bytes are asked for in lots: one block takes one salt, and `pop` hands it to one thread only.
+_SALTS_PER_LOT = 256
+_salts: list[bytes] = []
+
+
+def _salt() -> bytes:
+    try:
+        return _salts.pop()
+    except IndexError:
+        lot = os.urandom(SALT_SIZE * _SALTS_PER_LOT)
+        _salts.extend(lot[at : at + SALT_SIZE] for at in range(SALT_SIZE, len(lot), SALT_SIZE))
+        return lot[:SALT_SIZE]
+
+
+os.register_at_fork(after_in_child=_salts.clear)
 
 
 def stamp(
@@ -255,6 +270,7 @@ def stamp(
     base_offset: int,
     timestamp: int,
     previous: bytes,
+    position: int,
     schema_version: int,
     epoch: int,
     producer: int = 0,
@@ -262,12 +278,12 @@ def stamp(
     producer_epoch: int = 0,
 ) -> Stamped:
     """Give a prepared block its place in history: the only work done under the lock."""
-    rows = prepared.rows
+    rows, flags, size = prepared.rows, prepared.flags, prepared.size
     fields = FIELDS.pack(
         base_offset,
         rows,
         rows,
-        prepared.flags,
+        flags,
         schema_version,
         0,
         0,
@@ -279,31 +295,50 @@ def stamp(
         producer_epoch,
         0,
     )
-    head = prepared.head
-    at = prepared.fields_at
-    digest_at = at + _DIGEST_AT
-    head[at:digest_at] = (fields + os.urandom(SALT_SIZE)).hex().encode()
-    head[digest_at : digest_at + 2 * DIGEST_SIZE] = _NO_DIGEST
     leading = _leading_body(rows, prepared.codec, base_offset, timestamp)
-    dictionaries = prepared.dictionaries
-    if prepared.size <= _JOIN_LIMIT_BYTES:
+    described = (fields + _salt()).hex().encode()
+    dictionaries, head = prepared.dictionaries, prepared.head
+    at = prepared.fields_at
+    if size <= _JOIN_LIMIT_BYTES:
         whole = bytearray(dictionaries)
         whole += head
         whole += leading
         whole += prepared.body
+        at += len(dictionaries)
+        whole[at : at + _DIGEST_AT] = described
         digest = blake3(whole).digest()
-        at = len(dictionaries) + digest_at
-        whole[at : at + 2 * DIGEST_SIZE] = digest.hex().encode()
+        whole[at + _DIGEST_AT : at + FIELDS_DIGITS] = digest.hex().encode()
         parts: list[Any] = [whole]
     else:
+        head = bytearray(head)
+        head[at : at + _DIGEST_AT] = described
         hasher = blake3(dictionaries)
         hasher.update(head)
         hasher.update(leading)
         hasher.update(prepared.body)
         digest = hasher.digest()
-        head[digest_at : digest_at + 2 * DIGEST_SIZE] = digest.hex().encode()
+        head[at + _DIGEST_AT : at + FIELDS_DIGITS] = digest.hex().encode()
         parts = [part for part in (dictionaries, head, leading, prepared.body) if len(part)]
-    return Stamped(parts, prepared.size, fields, digest, blake3(previous + fields + digest).digest())
+    hash_ = blake3(previous + fields + digest).digest()
+    header = Header(
+        base_offset,
+        rows,
+        rows,
+        flags,
+        schema_version,
+        position // chain.POSITION_UNIT,
+        size,
+        epoch,
+        timestamp,
+        timestamp,
+        producer,
+        sequence,
+        producer_epoch,
+        0,
+        digest,
+        hash_,
+    )
+    return Stamped(parts, header, chain.with_place(fields, position, size) + digest + hash_)
 
 
 # -- the way back -------------------------------------------------------------------------
@@ -491,6 +526,5 @@ def leading_fields() -> list[pa.Field]:
     return list(_LEADING_FIELDS)
 
 
-def check_size(size: int) -> None:
-    if size >= 1 << 32:
-        raise TooLarge("the block would be 4 GiB or larger", size=size, limit=(1 << 32) - 1)
+def too_large(size: int) -> TooLarge:
+    return TooLarge("the block would be 4 GiB or larger", size=size, limit=(1 << 32) - 1)

@@ -39,6 +39,10 @@ from virta.storage.state import State
 from virta.storage.view import Identity, View
 
 
+# A header gives a block's length in 32 bits.
+_SIZE_LIMIT = 1 << 32
+
+
 class TopicChanged(Exception):
     """The topic has another version than the one the rows were prepared for."""
 
@@ -59,7 +63,6 @@ class Append:
         "duplicate",
         "error",
         "expected_offset",
-        "first_offset",
         "prepared",
         "producer",
         "producer_epoch",
@@ -86,7 +89,6 @@ class Append:
         self.block: StoredBlock | None = None
         self.error: BaseException | None = None
         self.duplicate = False
-        self.first_offset = -1
 
     @property
     def done(self) -> bool:
@@ -117,7 +119,7 @@ class Committer:
         self.waiting: list[tuple[Stamped, StoredBlock]] = []  # stamped, not yet written
         self.controls: list[StoredBlock] = []  # written, not yet shown to this process's readers
         self._producers: Producers | None = None
-        self._tip: Tip | None = None
+        self.tip = Tip(0, b"", 0, 0)
         view.on_taken = self._follow_producer
 
     # -- under the lock ---------------------------------------------------------------------
@@ -136,7 +138,6 @@ class Committer:
     def release(self) -> None:
         if self.holding and not self.waiting:
             self.holding = False
-            self._tip = None
             self.lock.release()
 
     def _catch_up(self) -> None:
@@ -149,6 +150,8 @@ class Committer:
             or self.files.size(view.active.chain_descriptor) != view.blocks * HEADER_SIZE
         ):
             self._recover()
+        else:
+            self._retake_tip()
 
     def _check_flags(self, current: State) -> None:
         if not current.flags:
@@ -167,15 +170,17 @@ class Committer:
         found = recovery.recover(self.view, self.lock.descriptor)
         self._producers = None
         self.recovered = True
+        self._retake_tip()
         if found.cut_bytes or found.cut_headers:
             self.write_control({"event": "recovered", **found.event()})
 
-    @property
-    def tip(self) -> Tip:
-        if self._tip is None:
-            view = self.view
-            self._tip = Tip(view.next_offset, view.head, view.data_end, view.last_timestamp)
-        return self._tip
+    def _retake_tip(self) -> None:
+        """The next block follows what the view knows."""
+        tip, view = self.tip, self.view
+        tip.offset = view.next_offset
+        tip.head = view.head
+        tip.position = view.data_end
+        tip.timestamp = view.last_timestamp
 
     # -- stamping and writing -----------------------------------------------------------------
 
@@ -226,40 +231,40 @@ class Committer:
                 return
             if there:
                 raise RowsAlreadyThere(there)
-        stamped = block.stamp(
-            prepared,
-            base_offset=tip.offset,
-            timestamp=max(now, tip.timestamp),
-            previous=tip.head,
-            schema_version=view.active.entry.schema_version,
-            epoch=view.state.epoch,
-            producer=append.producer,
-            sequence=append.sequence & 0xFFFFFFFF,
-            producer_epoch=append.producer_epoch,
+        append.block = self._stamp_block(
+            prepared, now, append.producer, append.sequence & 0xFFFFFFFF, append.producer_epoch
         )
-        append.first_offset = tip.offset
-        append.block = self._enqueue(stamped)
         if append.producer:
             self.producers.follow(append.block.header)
 
-    def _enqueue(self, stamped: Stamped) -> StoredBlock:
+    def _stamp_block(
+        self, prepared: Prepared, now: int, producer: int = 0, sequence: int = 0, producer_epoch: int = 0
+    ) -> StoredBlock:
+        """Stamp a block at the tip; it waits to be written."""
         tip = self.tip
-        block.check_size(stamped.length)
-        fields = chain.FIELDS.unpack(stamped.fields)
-        header = Header(
-            *fields[:5],
-            tip.position // chain.POSITION_UNIT,
-            stamped.length,
-            *fields[7:],
-            stamped.digest,
-            stamped.hash,
+        active = self.view.active
+        if prepared.size >= _SIZE_LIMIT:
+            raise block.too_large(prepared.size)
+        timestamp = now if now > tip.timestamp else tip.timestamp
+        stamped = block.stamp(
+            prepared,
+            base_offset=tip.offset,
+            timestamp=timestamp,
+            previous=tip.head,
+            position=tip.position,
+            schema_version=active.entry.schema_version,
+            epoch=self.view.state.epoch,
+            producer=producer,
+            sequence=sequence,
+            producer_epoch=producer_epoch,
         )
-        stored = StoredBlock(header, tip.head, stamped.parts, self.view.active.schema)
+        header = stamped.header
+        stored = StoredBlock(header, tip.head, stamped.parts, active.schema)
         self.waiting.append((stamped, stored))
         tip.offset += header.span
-        tip.head = stamped.hash
-        tip.position += stamped.length
-        tip.timestamp = header.max_timestamp
+        tip.head = header.hash
+        tip.position += header.length
+        tip.timestamp = timestamp
         return stored
 
     def write_waiting(self) -> None:
@@ -269,27 +274,28 @@ class Committer:
             return
         view = self.view
         try:
-            if len(waiting) == 1 and len(waiting[0][0].parts) == 1:
-                data = waiting[0][0].parts[0]
-                write_fully(self.files, view.active.data_descriptor, data, view.data_end)
+            if len(waiting) == 1:
+                stamped = waiting[0][0]
+                parts, headers = stamped.parts, stamped.record
             else:
                 parts = [part for stamped, _ in waiting for part in stamped.parts]
+                headers = b"".join([stamped.record for stamped, _ in waiting])
+            if len(parts) == 1:
+                write_fully(self.files, view.active.data_descriptor, parts[0], view.data_end)
+            else:
                 write_parts(self.files, view.active.data_descriptor, parts, view.data_end)
-            headers = b"".join([stored.header.to_bytes() for _, stored in waiting])
             write_fully(self.files, view.active.chain_descriptor, headers, view.blocks * HEADER_SIZE)
-        except OSError:
+        except BaseException:
             self._give_up()
             raise
-        for _, stored in waiting:
-            view.take(stored.header)
         view.blocks += len(waiting)
+        view.take(waiting[-1][0].header)
         self.waiting = []
 
     def _give_up(self) -> None:
         """A write failed: keep the headers that became visible, cut off the rest."""
         view = self.view
         self.waiting = []
-        self._tip = None
         self._producers = None
         self.recovered = False  # whatever cannot be undone now is recovery's work before the next append
         with contextlib.suppress(OSError):
@@ -300,20 +306,13 @@ class Committer:
     def write_control(self, event: dict[str, Any], **fields: int) -> StoredBlock:
         """Write a control block. The lock is held and nothing waits."""
         prepared = block.prepare_control(user_schema(self.view.active.schema), event)
-        tip = self.tip
-        stamped = block.stamp(
-            prepared,
-            base_offset=tip.offset,
-            timestamp=max(self.clock.now_us(), tip.timestamp),
-            previous=tip.head,
-            schema_version=self.view.active.entry.schema_version,
-            epoch=self.view.state.epoch,
-            **fields,
-        )
-        stored = self._enqueue(stamped)
+        stored = self._stamp_block(prepared, self.clock.now_us(), **fields)
         self.write_waiting()
         self.controls.append(stored)
         return stored
+
+    def waiting_bytes(self) -> int:
+        return sum(stamped.header.length for stamped, _ in self.waiting)
 
     def take_controls(self) -> list[StoredBlock]:
         """The control blocks written since the last call."""
@@ -460,7 +459,7 @@ class Committer:
         )
         manifest.save(self.files, view.paths.manifest, following)
         view.reload_manifest()
-        self._tip = None
+        self._retake_tip()
         self.controls.append(opening)
 
     def close(self) -> None:
@@ -531,15 +530,14 @@ def create_segment(
         base_offset=entry.base,
         timestamp=timestamp,
         previous=entry.previous_hash,
+        position=len(opening),
         schema_version=entry.schema_version,
         epoch=epoch,
     )
-    fields = chain.with_place(stamped.fields, len(opening), stamped.length)
     _write_new(files, paths.data(entry.base, entry.generation), opening + block.join(stamped.parts))
-    _write_new(files, paths.chain(entry.base, entry.generation), fields + stamped.digest + stamped.hash)
+    _write_new(files, paths.chain(entry.base, entry.generation), stamped.record)
     files.sync_directory(paths.root)
-    header = chain.unpack_header(fields + stamped.digest + stamped.hash)
-    return StoredBlock(header, entry.previous_hash, stamped.parts, schema)
+    return StoredBlock(stamped.header, entry.previous_hash, stamped.parts, schema)
 
 
 def _write_new(files: Files, path: Any, data: Bytes) -> None:

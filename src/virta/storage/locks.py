@@ -11,10 +11,15 @@ commits, so one that never pauses cannot keep a waiting one out for longer than 
 
 from __future__ import annotations
 
+from time import monotonic
+
 from virta.errors import NotFound
 from virta.storage.files import Files
 from virta.storage.layout import PartitionPaths
 
+# Looking the path up costs as much as the rest of locking. A directory that is being removed under a
+# running writer takes longer than this to go, so rows written meanwhile are lost either way.
+PATH_CHECK_SECONDS = 0.005
 # Passing the turnstile costs two system calls; a waiter waits for at most so many short commits.
 PASSES_PER_TURN = 16
 
@@ -22,13 +27,14 @@ PASSES_PER_TURN = 16
 class PartitionLock:
     """One process's handle on the lock. Not for several threads at once."""
 
-    __slots__ = ("_descriptor", "_files", "_identity", "_passes", "_path", "_paths", "_turnstile")
+    __slots__ = ("_checked", "_descriptor", "_files", "_identity", "_passes", "_path", "_paths", "_turnstile")
 
     def __init__(self, files: Files, paths: PartitionPaths) -> None:
         self._files = files
         self._paths = paths
         self._path = paths.lock
         self._passes = 0
+        self._checked = 0.0
         self._descriptor = files.open(paths.lock, write=True)
         try:
             self._turnstile = files.open(paths.turnstile, write=True, create=True)
@@ -45,6 +51,10 @@ class PartitionLock:
         self._passes += 1
         if self._passes % PASSES_PER_TURN == 0 or not self._files.lock(self._descriptor, wait=False):
             self._wait_in_turn()
+        now = monotonic()
+        if now < self._checked + PATH_CHECK_SECONDS:
+            return
+        self._checked = now
         if self._files.identity(self._path) != self._identity:
             self._files.unlock(self._descriptor)
             raise NotFound(
@@ -55,6 +65,7 @@ class PartitionLock:
     def try_acquire(self) -> bool:
         if not self._files.lock(self._descriptor, wait=False):
             return False
+        self._checked = monotonic()
         if self._files.identity(self._path) == self._identity:
             return True
         self._files.unlock(self._descriptor)

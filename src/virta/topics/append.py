@@ -20,7 +20,8 @@ from virta.storage import block
 from virta.storage.commit import Append, RowsAlreadyThere, TopicChanged
 from virta.topics.rows import RowConverter
 from virta.topics.schema import SchemaSource
-from virta.types import Ack
+from virta.topics.single import SingleRow
+from virta.types import Ack, Compression
 
 # A topic that changes faster than rows can be prepared for it would keep a caller here for ever.
 _ATTEMPTS = 16
@@ -42,6 +43,17 @@ class Appender:
             row_limit_bytes=record.config.row_limit_bytes,
             keys=record.config.keys,
         )
+        single = SingleRow(user_schema(self._schemas.newest()), record.config.keys)
+        plain = record.config.compression is Compression.NONE
+        self.single = single if single.usable and plain else None
+
+    def _prepare_rows(self, rows: Any) -> list[block.Prepared]:
+        """Encode whatever was given; a plain row by the short way."""
+        if type(rows) is dict and self.single is not None:
+            prepared = self.single.prepare(rows)
+            if prepared is not None:
+                return [prepared]
+        return self.prepare(self.converter.batches(rows))
 
     def prepare(self, batches: list[pa.RecordBatch]) -> list[block.Prepared]:
         compression = self.record.config.compression
@@ -54,7 +66,7 @@ class Appender:
                 self._take(self._schemas.record)
             record = self.record
             try:
-                prepared = self.prepare(self.converter.batches(rows))
+                prepared = self._prepare_rows(rows)
                 return self._commit(prepared, record, expected_offset)
             except TopicChanged:
                 self._follow()
