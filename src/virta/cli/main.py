@@ -84,8 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "_VIRTA_COMPLETE" in os.environ:
         virta.main(prog_name="virta")
     invocation = Invocation()
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        code = _run(invocation, sys.argv[1:] if arguments is None else list(arguments))
+        code = _run(invocation, arguments)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -93,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return Exit.INTERRUPTED
     except VirtaError as error:
-        return report(invocation, error)
+        return report(invocation, error, arguments)
     except click.ClickException as error:
         return _misused(invocation, error)
     except ModuleNotFoundError as error:

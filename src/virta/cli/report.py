@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import enum
 import json
+import re
+import shlex
 import sys
+from collections.abc import Sequence
 
 from virta import errors
 from virta.cli.invocation import Invocation
@@ -48,11 +51,40 @@ def exit_code(error: errors.VirtaError) -> Exit:
     return next((code for family, code in EXIT_CODES if isinstance(error, family)), Exit.FAILED)
 
 
-def report(invocation: Invocation, error: errors.VirtaError) -> Exit:
+def report(invocation: Invocation, error: errors.VirtaError, arguments: Sequence[str] = ()) -> Exit:
     """Say what Virta raised; the place of a damage is part of the message."""
     message = str(error).removesuffix(f" ({error.hint})")
-    say(invocation, message, code=error.code, hint=error.hint)
+    correction = None if invocation.wants_json else _correction(message, error.hint, arguments)
+    if correction is not None:
+        question, command = correction
+        say(invocation, f"{message} — {question}", code=error.code, hint=command)
+    else:
+        say(invocation, message, code=error.code, hint=error.hint)
     return exit_code(error)
+
+
+_QUOTED = re.compile(r"""'([^']+)'|"([^"]+)\"""")
+
+
+def _correction(message: str, hint: str | None, arguments: Sequence[str]) -> tuple[str, str] | None:
+    """A "did you mean" and the command that was meant, when the wrong word was typed in it."""
+    if hint is None or not hint.startswith("did you mean"):
+        return None
+    meant = _QUOTED.search(hint)
+    if meant is None:
+        return None
+    right = meant.group(1) or meant.group(2)
+    for wrong in (first or second for first, second in _QUOTED.findall(message)):
+        for at, argument in enumerate(arguments):
+            if _holds(argument, wrong):
+                corrected = [*arguments[:at], argument.replace(wrong, right, 1), *arguments[at + 1 :]]
+                return hint, shlex.join(["virta", *corrected])
+    return None
+
+
+def _holds(argument: str, word: str) -> bool:
+    """Whether the word stands in the argument as a whole: `ordres` in `ordres@-10:`."""
+    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", argument) is not None
 
 
 def say(invocation: Invocation, message: str, *, code: str, hint: str | None = None) -> None:
