@@ -14,6 +14,7 @@ from virta.requests import parse_token
 from virta.storage.chain import HEADER_SIZE
 from virta.storage.segment import StoredBlock
 from virta.topics.block import Block
+from virta.topics.idle import Idle
 from virta.topics.schema import SchemaSource
 from virta.types import Stats, Token
 
@@ -127,13 +128,24 @@ class Partition:
 
     def stream(self, from_: int | Token | str | None = None) -> Iterator[Block]:
         """Block after block, for ever: what is there, then what comes."""
+        for step in self.steps(from_):
+            if isinstance(step, Idle):
+                self.stored.wait(step.offset, None)
+            else:
+                yield step
+
+    def steps(self, from_: int | Token | str | None = None) -> Iterator[Block | Idle]:
+        """What `stream` reads, with the places where it waits."""
         if from_ is None:
             token = self.first_token
         else:
             token = self.token(from_) if isinstance(from_, int) else self._own(from_)
         while True:
-            blocks, token = self.long_poll(token)
+            blocks, following = self.poll(token)
             yield from blocks
+            if following == token:
+                yield Idle(offset=token.offset)
+            token = following
 
     def find(self, hash_: str) -> Block:
         """The block with this hash; the first eight digits or more are enough."""

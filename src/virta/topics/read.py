@@ -22,6 +22,7 @@ from virta.memory.partition import Partition as StoredPartition
 from virta.metadata.schemas import suggest, unify
 from virta.requests import parse_moment
 from virta.storage.segment import StoredBlock
+from virta.topics.idle import Idle
 from virta.topics.schema import SchemaSource
 from virta.types import Token
 
@@ -101,6 +102,14 @@ class Selection:
         return Selection(
             self._stored, self._schemas, self._now_us, dataclasses.replace(self._limits, **changes)
         )
+
+    @property
+    def stored(self) -> StoredPartition:
+        return self._stored
+
+    @property
+    def chosen_columns(self) -> tuple[str, ...] | None:
+        return self._limits.columns
 
     # -- narrowing --------------------------------------------------------------------------
 
@@ -293,27 +302,48 @@ class Selection:
 
     def tail_batches(self, *, stop_when_idle: float | None = None) -> Iterator[pa.RecordBatch]:
         """As `tail`, by batches with all columns."""
+        for step in self.steps():
+            if not isinstance(step, Idle):
+                yield step
+            elif not self._stored.wait(step.offset, stop_when_idle):
+                return
+
+    def steps(self) -> Iterator[pa.RecordBatch | Idle]:
+        """What `tail_batches` reads, with the places where it waits."""
         wanted = self._fix()
-        end = wanted.end if self._limits.end is not None or wanted.until_us is not None else None
-        offset, left = wanted.start, self._limits.limit
+        end = self._tail_end(wanted)
+        offset, left = min(wanted.start, self._stored.next_offset), self._limits.limit
         token = self._stored.token_at(offset)
         while (end is None or offset < end) and left != 0:
             self._stored.check_token(token)
             blocks = self._stored.read(offset, max_bytes=_READ_BYTES)
             if not blocks:
-                if not self._stored.wait(offset, stop_when_idle):
-                    return
+                yield Idle(offset=offset)
                 continue
             piece = dataclasses.replace(wanted, end=blocks[-1].header.end_offset if end is None else end)
-            cut = (self._cut(block, offset, piece) for block in blocks if block.header.span)
+            cut = (
+                self._cut(block, max(offset, wanted.start), piece)
+                for block in blocks
+                if block.header.span and block.header.end_offset > wanted.start
+            )
             for batch in _joined(cut):
                 if left is not None:
                     batch = batch.slice(0, left)
                     left -= batch.num_rows
                 if batch.num_rows:
                     yield batch
+            if wanted.until_us is not None and blocks[-1].header.max_timestamp >= wanted.until_us:
+                return
             offset = blocks[-1].header.end_offset
             token = Token(partition=token.partition, offset=offset, hash=blocks[-1].header.hash)
+
+    def _tail_end(self, wanted: _Range) -> int | None:
+        """The offset a tail ends at: one that is named may still be to come."""
+        end = self._limits.end
+        if isinstance(end, int) and end >= 0:
+            return end
+        is_past = wanted.until_us is not None and wanted.until_us <= self._now_us()
+        return wanted.end if isinstance(end, int | Token) or is_past else None
 
     def __repr__(self) -> str:
         said = {

@@ -81,9 +81,14 @@ class Writer:
         rows = self._rows
         rows.append(row)
         if len(rows) >= self._look_at:
-            self._look()
+            self.look()
 
-    def _look(self) -> None:
+    def put(self, row: Mapping[str, Any]) -> bool:
+        """As `send`, but it never blocks; whether it is time to `look`."""
+        self._rows.append(row)
+        return len(self._rows) >= self._look_at
+
+    def look(self) -> None:
         """Flush when enough has gathered."""
         if self._failure is not None or self._closed:
             self._rows.clear()

@@ -1,0 +1,9 @@
+"""The asyncio twin of the embedded log: the same names, awaited. See `log`."""
+
+from virta.aio.log import AsyncLog as AsyncLog
+from virta.aio.partition import AsyncPartition as AsyncPartition
+from virta.aio.reading import AsyncReading as AsyncReading
+from virta.aio.selection import AsyncSelection as AsyncSelection
+from virta.aio.topic import AsyncTopic as AsyncTopic
+from virta.aio.worker import Opening as Opening
+from virta.aio.writer import AsyncWriter as AsyncWriter

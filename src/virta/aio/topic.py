@@ -1,0 +1,195 @@
+"""A topic, awaited. What only names or narrows (`orders[10:20]`, `partition(0)`) is not."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import Any, overload
+
+import pyarrow as pa
+
+from virta.aio.partition import AsyncPartition
+from virta.aio.reading import AsyncReading
+from virta.aio.selection import AsyncSelection
+from virta.aio.worker import Opening, Worker
+from virta.aio.writer import AsyncWriter
+from virta.topics.read import Moment, Place, Row
+from virta.topics.topic import Topic
+from virta.topics.writer import DEFAULT_BYTES, DEFAULT_LINGER_SECONDS, DEFAULT_ROWS
+from virta.types import Ack, Kind, Stats, Token, TopicConfig, VerifyReport
+
+
+class AsyncTopic:
+    """A named stream of rows with a schema."""
+
+    def __init__(self, worker: Worker, sync: Topic) -> None:
+        self._worker = worker
+        self._sync = sync
+
+    # -- what it is --------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return self._sync.name
+
+    @property
+    def id(self) -> str:
+        return self._sync.id
+
+    @property
+    def kind(self) -> Kind:
+        return self._sync.kind
+
+    @property
+    def version(self) -> Awaitable[int]:
+        """Rises with every change of configuration or schema."""
+        return self._worker.run(lambda: self._sync.version)
+
+    @property
+    def config(self) -> Awaitable[TopicConfig]:
+        return self._worker.run(lambda: self._sync.config)
+
+    @property
+    def schema(self) -> Awaitable[pa.Schema]:
+        """The user's columns."""
+        return self._worker.run(lambda: self._sync.schema)
+
+    def partition(self, number: int) -> AsyncPartition:
+        """The verbs underneath: blocks and tokens."""
+        return AsyncPartition(self._worker, self._sync.partition(number))
+
+    @property
+    def partitions(self) -> list[AsyncPartition]:
+        return [AsyncPartition(self._worker, each) for each in self._sync.partitions]
+
+    # -- appending -----------------------------------------------------------------------------
+
+    async def append(self, rows: Any, *, if_next_offset: int | None = None) -> Ack:
+        """Append a row (a dict), a list of rows, or anything that speaks Arrow.
+
+        Durable to the topic's level when it returns. With `if_next_offset`, only if the
+        next offset is that one; Conflict otherwise, and nothing is written.
+        """
+        return await self._worker.run(self._sync.append, rows, if_next_offset=if_next_offset)
+
+    def writer(
+        self,
+        *,
+        producer: str | None = None,
+        max_rows: int = DEFAULT_ROWS,
+        max_bytes: int = DEFAULT_BYTES,
+        linger: float = DEFAULT_LINGER_SECONDS,
+    ) -> Opening[AsyncWriter]:
+        """A buffered writer; with a producer name it is exactly once over crashes too."""
+
+        async def start() -> AsyncWriter:
+            sync = await self._worker.run(
+                self._sync.writer, producer=producer, max_rows=max_rows, max_bytes=max_bytes, linger=0
+            )
+            return AsyncWriter(self._worker, sync, linger)
+
+        return Opening(start)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    @overload
+    def __getitem__(self, place: int) -> Awaitable[Row]: ...
+
+    @overload
+    def __getitem__(self, place: slice[Place, Place, None]) -> AsyncSelection: ...
+
+    def __getitem__(self, place: int | slice) -> Awaitable[Row] | AsyncSelection:
+        """`topic[10:20]`, `topic[-2:]`, with offsets, tokens or moments; `await topic[5]` is one row."""
+        if isinstance(place, slice):
+            return AsyncSelection(self._worker, self._sync[place])
+        return self._worker.run(self._sync.__getitem__, place)
+
+    def _all(self) -> AsyncSelection:
+        return self[:]
+
+    def since(self, moment: Moment) -> AsyncSelection:
+        return self._all().since(moment)
+
+    def until(self, moment: Moment) -> AsyncSelection:
+        return self._all().until(moment)
+
+    def where(self, expression: str) -> AsyncSelection:
+        return self._all().where(expression)
+
+    def columns(self, *names: str) -> AsyncSelection:
+        return self._all().columns(*names)
+
+    def limit(self, rows: int) -> AsyncSelection:
+        return self._all().limit(rows)
+
+    def __aiter__(self) -> AsyncReading[Row]:
+        return self._all().__aiter__()
+
+    async def to_arrow(self) -> pa.Table:
+        return await self._all().to_arrow()
+
+    async def count(self) -> int:
+        return await self._all().count()
+
+    def tail(self, *, stop_when_idle: float | None = None) -> AsyncReading[Row]:
+        """What is there, then what comes."""
+        return self._all().tail(stop_when_idle=stop_when_idle)
+
+    # -- where it stands ----------------------------------------------------------------------------
+
+    @property
+    def next_offset(self) -> Awaitable[int]:
+        return self._worker.run(lambda: self._sync.next_offset)
+
+    @property
+    def start_offset(self) -> Awaitable[int]:
+        return self._worker.run(lambda: self._sync.start_offset)
+
+    @property
+    def durable_offset(self) -> Awaitable[int]:
+        """Rows before it survive a power loss."""
+        return self._worker.run(lambda: self._sync.durable_offset)
+
+    @property
+    def head(self) -> Awaitable[str]:
+        """The hash of the newest block: it names the whole history before it."""
+        return self._worker.run(lambda: self._sync.head)
+
+    @property
+    def next_offsets(self) -> Awaitable[Mapping[int, int]]:
+        return self._worker.run(lambda: self._sync.next_offsets)
+
+    @property
+    def heads(self) -> Awaitable[Mapping[int, str]]:
+        return self._worker.run(lambda: self._sync.heads)
+
+    async def token(self, offset: int) -> Token:
+        """Where a reader stands whose next row has this offset."""
+        return await self._worker.run(self._sync.token, offset)
+
+    async def stats(self) -> Stats:
+        return await self._worker.run(self._sync.stats)
+
+    async def sync(self) -> None:
+        """Make all rows there are durable on disk."""
+        await self._worker.run(self._sync.sync)
+
+    async def verify(
+        self, *, against: str | Mapping[int, str] | None = None, progress: Any = None
+    ) -> VerifyReport:
+        """Check every byte of it: hashes, links, order, files. `against`: heads noted earlier."""
+        if progress is not None:
+            progress = self._worker.tell(progress)
+        return await self._worker.run_apart(self._sync.verify, against=against, progress=progress)
+
+    # -- changing --------------------------------------------------------------------------------------
+
+    async def alter(self, *, schema: Any = None, **options: Any) -> None:
+        """Change the schema or the configuration; the topic gets a new version."""
+        await self._worker.run(self._sync.alter, schema=schema, **options)
+
+    async def lock(self) -> None:
+        """Take no more rows, for good."""
+        await self._worker.run(self._sync.lock)
+
+    def __repr__(self) -> str:
+        return f"AsyncTopic({self.name!r})"

@@ -1,0 +1,91 @@
+"""The twin has what the sync interface has: every public name, with the same parameters."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any, get_type_hints
+
+import pytest
+
+import virta
+from virta.aio import AsyncLog, AsyncPartition, AsyncSelection, AsyncTopic, AsyncWriter, Opening
+from virta.log import Log
+from virta.topics.partition import Partition
+from virta.topics.read import Selection
+from virta.topics.topic import Topic
+from virta.topics.writer import Writer
+
+PAIRS = [
+    (Log, AsyncLog),
+    (Topic, AsyncTopic),
+    (Selection, AsyncSelection),
+    (Partition, AsyncPartition),
+    (Writer, AsyncWriter),
+]
+
+# What the twin itself is built on; no part of what users see.
+PARTS = {"stored", "steps", "chosen_columns", "put", "look"}
+
+# What only names or narrows is the same on both sides, without an await.
+NARROWING = {"since", "until", "where", "columns", "limit", "partition"}
+ITERATIONS = {"tail", "tail_batches", "batches", "stream"}
+CONTEXTS = {"writer"}
+PLAIN_PROPERTIES = {
+    "name", "id", "kind", "partitions", "number", "topic", "producer", "last_sequence", "last_ack",
+}  # fmt: skip
+
+
+def public(kind: type) -> dict[str, Any]:
+    return {name: value for name, value in vars(kind).items() if name[0] != "_" and name not in PARTS}
+
+
+def members() -> list[Any]:
+    return [
+        pytest.param(sync, twin, name, id=f"{sync.__name__}.{name}")
+        for sync, twin in PAIRS
+        for name in public(sync)
+    ]
+
+
+@pytest.mark.parametrize(("sync", "twin", "name"), members())
+def test_every_public_member_has_its_twin(sync: type, twin: type, name: str) -> None:
+    ours, theirs = vars(sync)[name], vars(twin).get(name)
+    assert theirs is not None, f"{twin.__name__} has no {name}"
+    assert isinstance(theirs, property) == isinstance(ours, property)
+    if isinstance(ours, property):
+        return
+    assert list(inspect.signature(ours).parameters.values()) == list(
+        inspect.signature(theirs).parameters.values()
+    )
+
+
+@pytest.mark.parametrize(("sync", "twin", "name"), members())
+def test_what_it_gives_back_says_how_it_is_used(sync: type, twin: type, name: str) -> None:
+    member = vars(twin)[name]
+    if isinstance(member, property):
+        given = get_type_hints(member.fget)["return"]
+        is_awaitable = getattr(given, "__origin__", None) is Awaitable
+        is_plain = name in PLAIN_PROPERTIES or (twin, name) == (AsyncSelection, "schema")
+        assert is_awaitable != is_plain
+    elif name in NARROWING:
+        assert not inspect.iscoroutinefunction(member)
+    elif name in ITERATIONS:
+        given = get_type_hints(member)["return"]
+        assert issubclass(given.__origin__, AsyncIterator)
+    elif name in CONTEXTS:
+        assert get_type_hints(member)["return"].__origin__ is Opening
+    else:
+        assert inspect.iscoroutinefunction(member)
+
+
+@pytest.mark.parametrize(("sync", "twin"), PAIRS)
+def test_the_twin_has_nothing_more(sync: type, twin: type) -> None:
+    instance_names = {"path", "settings", "producer", "last_ack"}  # plain attributes on the sync side
+    assert public(twin).keys() - public(sync).keys() - instance_names - {"start"} == set()
+
+
+def test_aopen_takes_what_open_takes() -> None:
+    assert inspect.signature(virta.aopen).parameters.keys() == inspect.signature(virta.open).parameters.keys()
+    for name, parameter in inspect.signature(virta.open).parameters.items():
+        assert inspect.signature(virta.aopen).parameters[name] == parameter
