@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 HASH_SIZE = 32
 
@@ -56,12 +56,12 @@ class Token:
         return f"{self.partition}-{self.offset}-{self.hash.hex()}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ack:
+class Ack(NamedTuple):
     """What an append is told: where its rows are and how safe they are.
 
     For zero rows `last_offset` is `first_offset - 1`. `duplicate` says that a named
-    producer had sent these rows before and nothing was written again.
+    producer had sent these rows before and nothing was written again. (A named tuple:
+    one is made for every row that is appended alone.)
     """
 
     partition: int

@@ -8,10 +8,11 @@ goes into the tail buffer, from which readers near the end are served.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
@@ -67,6 +68,20 @@ class Partition:
         self._unsynced_since: float | None = None
         self._failure: VirtaError | None = None
         self._closed: str | None = None
+        self._recover_after_boot()
+
+    def _recover_after_boot(self) -> None:
+        """Rows acknowledged at `disk` may be missing in the chain file, which is not synced.
+
+        So the first one to open after a boot brings them back, reader or writer. Where that
+        cannot be done (a medium that is read-only, damage), what verifies can still be read.
+        """
+        if self._view.state.is_checked_in(self.files.boot_id()):
+            return
+        with contextlib.suppress(VirtaError, OSError), self.writing():
+            pass
+        with contextlib.suppress(VirtaError):
+            self.refresh()
 
     def _open_view(self, *, write: bool) -> View:
         try:
@@ -90,8 +105,38 @@ class Partition:
         for append in appends:
             if append.error is not None:
                 raise append.error
-        if durability is Durability.DISK and last.block is not None:
-            self.sync(last.block.header.end_offset)
+        if durability is Durability.DISK:
+            # rows that a producer sent twice may have been written by a process that died before its sync
+            self.sync(last.block.header.end_offset if last.block is not None else None)
+
+    def append_one(self, append: Append, durability: Durability) -> None:
+        """As `append`, for one block without conditions; the shortest way when nobody else is at it."""
+        committing = self._committing
+        if self._queue or durability is Durability.MEMORY or not committing.acquire(blocking=False):
+            return self.append([append], durability)
+        try:
+            committer = self._committer
+            if committer is None or self._failure is not None:
+                committing.release()
+                try:
+                    return self.append([append], durability)
+                finally:
+                    committing.acquire()
+            committer.commit_one(append)
+            if committer.controls:
+                self.tail.offer(committer.take_controls())
+            stored = append.block
+            if stored is not None:
+                self.tail.offer_one(stored)
+                self._note_unsynced(append.prepared.size)
+        finally:
+            committing.release()
+        if stored is None:
+            assert append.error is not None
+            raise append.error
+        if durability is Durability.DISK:
+            self.sync(stored.header.end_offset)
+        return None
 
     def _commit_queued(self, durability: Durability) -> None:
         """Commit what has gathered, this thread's append among it."""
@@ -114,6 +159,12 @@ class Partition:
                 self._commit_to_memory(committer, appends)
                 return
             committer.commit(appends)
+        except OSError as error:
+            failure = storage_error(error, self.paths.root, "appending to")
+            for append in appends:
+                if not append.done:
+                    append.error = failure
+            return
         except BaseException as error:
             for append in appends:
                 if not append.done:
@@ -139,6 +190,7 @@ class Partition:
         blocks = [append.block for append in appends if append.block is not None]
         if not blocks:
             return
+        committer.promised = len(committer.waiting)
         self.tail.offer(blocks, on_disk=False)
         process_wakeups().ring(self._watch)
         if committer.waiting_bytes() >= self.settings.dump_bytes:
@@ -152,9 +204,13 @@ class Partition:
             view = self._open_view(write=True)
             try:
                 self._committer = Committer(view, self._clock, segment_bytes=self.segment_bytes)
+            except OSError as error:
+                view.close()
+                raise storage_error(error, self.paths.root, "opening") from error
             except BaseException:
                 view.close()
                 raise
+            self._committer.on_lost = self._rows_lost
         return self._committer
 
     def writing(self) -> _Writing:
@@ -171,23 +227,27 @@ class Partition:
 
     def _dump(self, committer: Committer) -> None:
         size = committer.waiting_bytes()
-        first = committer.view.next_offset
         try:
             try:
                 committer.write_waiting()
             finally:
                 committer.release()
         except OSError as error:
-            reason = storage_error(error, self.paths.root, "writing rows from memory to")
-            lost = self.tail.end_offset
-            self._failure = StorageFailed(
-                f"rows {first} to {lost - 1} were acknowledged in memory and are lost: {reason.message}",
-                hint="the partition takes no more rows in this process; open the log again to go on",
-            )
-            self.tail.clear()
-            raise self._failure from error
+            failure = self._failure or storage_error(error, self.paths.root, "writing rows from memory to")
+            raise failure from error
         self.tail.dumped()
         self._note_unsynced(size)
+
+    def _rows_lost(self, first: int, end: int, error: BaseException) -> None:
+        """Rows that were acknowledged in memory could not be written, whoever tried to."""
+        reason = error
+        if isinstance(error, OSError):
+            reason = storage_error(error, self.paths.root, "writing rows from memory to")
+        self._failure = StorageFailed(
+            f"rows {first} to {end - 1} were acknowledged in memory and are lost: {reason}",
+            hint="the partition takes no more rows in this process; open the log again to go on",
+        )
+        self.tail.clear()
 
     def _note_unsynced(self, size: int) -> None:
         self._unsynced_bytes += size
@@ -207,7 +267,8 @@ class Partition:
                 if committer.waiting:
                     self._dump(committer)
                 if offset is None:
-                    committer.view.refresh()
+                    with self._as_storage_error("reading"):
+                        committer.view.refresh()
                 covered = committer.position()
                 self._unsynced_bytes = 0
                 self._unsynced_since = None
@@ -217,9 +278,16 @@ class Partition:
                 with self._committing:
                     committer.mark_failed()
                 raise storage_error(error, covered[0].data_path, "syncing") from error
-            with self._committing:
+            with self._committing, self._as_storage_error("noting what was synced in"):
                 committer.mark_synced(covered)
             self._synced_offset = covered[1]
+
+    @contextlib.contextmanager
+    def _as_storage_error(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise storage_error(error, self.paths.root, doing) from error
 
     def background(self, now: float) -> float | None:
         """The dumper's turn: dump, sync what is due; seconds until there is more to do."""
@@ -488,8 +556,12 @@ class _Writing:
         try:
             partition._check_open()
             committer = partition.committer()
-            committer.acquire()
-            committer.write_waiting()
+            try:
+                committer.acquire()
+                committer.write_waiting()
+            except BaseException:
+                committer.release()
+                raise
         except OSError as error:
             partition._committing.release()
             raise storage_error(error, partition.paths.root, "writing to") from error

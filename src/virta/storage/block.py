@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+from binascii import hexlify
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,6 +48,7 @@ _JOIN_LIMIT_BYTES = 32 * 1024
 
 _Q = struct.Struct("<q")
 _QQ = struct.Struct("<qq")
+_PLACE = struct.Struct("<II")
 _QQQQ = struct.Struct("<4q")
 _QQQQQQQQ = struct.Struct("<8q")
 _NOT_COMPRESSED = struct.pack("<q", -1)
@@ -77,14 +79,14 @@ class Prepared:
 
     def __init__(
         self,
-        *,
         rows: int,
         dictionaries: bytes,
         head: bytes | bytearray,
         fields_at: int,
         body: Any,
         codec: int | None,
-        flags: int = 0,
+        flags: int,
+        size: int = 0,
     ) -> None:
         self.rows = rows
         self.dictionaries = dictionaries
@@ -93,7 +95,7 @@ class Prepared:
         self.body = body
         self.codec = codec
         self.flags = flags
-        self.size = len(dictionaries) + len(head) + _leading_size(rows, codec) + len(body)
+        self.size = size or len(dictionaries) + len(head) + _leading_size(rows, codec) + len(body)
 
 
 def _leading_size(rows: int, codec: int | None) -> int:
@@ -107,8 +109,6 @@ def _leading_buffers(rows: int, codec: int | None) -> bytes:
 
 
 def _leading_body(rows: int, codec: int | None, base_offset: int, timestamp: int) -> bytes:
-    if rows == 1 and codec is None:
-        return _QQ.pack(base_offset, timestamp)
     mark = b"" if codec is None or not rows else _NOT_COMPRESSED
     offsets = np.arange(base_offset, base_offset + rows, dtype="<i8").tobytes()
     return mark + offsets + mark + struct.pack("<q", timestamp) * rows
@@ -191,15 +191,8 @@ def assemble(
     head[at + 64 : at + 64 + len(buffers)] = buffers
     if variadic:
         head[template.variadic_at : template.variadic_at + len(variadic)] = variadic
-    return Prepared(
-        rows=rows,
-        dictionaries=dictionaries,
-        head=head,
-        fields_at=template.fields_at,
-        body=body,
-        codec=codec,
-        flags=chain.DICTIONARIES if dictionaries else 0,
-    )
+    flags = chain.DICTIONARIES if dictionaries else 0
+    return Prepared(rows, dictionaries, head, template.fields_at, body, codec, flags)
 
 
 def layout_of(batch: pa.RecordBatch) -> tuple[message.BatchLayout, bytes]:
@@ -225,15 +218,8 @@ def prepare_control(schema: pa.Schema, event: Mapping[str, Any]) -> Prepared:
     head = bytearray(template.data)
     struct.pack_into("<q", head, template.body_length_at, len(plain.body))
     head[template.buffers_at : template.buffers_at + len(layout.buffers)] = layout.buffers
-    return Prepared(
-        rows=0,
-        dictionaries=plain.dictionaries,
-        head=head,
-        fields_at=template.fields_at,
-        body=plain.body,
-        codec=None,
-        flags=chain.CONTROL | plain.flags,
-    )
+    flags = chain.CONTROL | plain.flags
+    return Prepared(0, plain.dictionaries, head, template.fields_at, plain.body, None, flags)
 
 
 class Stamped:
@@ -266,7 +252,6 @@ os.register_at_fork(after_in_child=_salts.clear)
 
 def stamp(
     prepared: Prepared,
-    *,
     base_offset: int,
     timestamp: int,
     previous: bytes,
@@ -295,19 +280,20 @@ def stamp(
         producer_epoch,
         0,
     )
-    leading = _leading_body(rows, prepared.codec, base_offset, timestamp)
-    described = (fields + _salt()).hex().encode()
+    described = hexlify(fields + _salt())
     dictionaries, head = prepared.dictionaries, prepared.head
     at = prepared.fields_at
+    if rows == 1 and prepared.codec is None:
+        leading = _QQ.pack(base_offset, timestamp)
+    else:
+        leading = _leading_body(rows, prepared.codec, base_offset, timestamp)
     if size <= _JOIN_LIMIT_BYTES:
-        whole = bytearray(dictionaries)
-        whole += head
-        whole += leading
-        whole += prepared.body
+        whole = bytearray().join((dictionaries, head, leading, prepared.body))
         at += len(dictionaries)
-        whole[at : at + _DIGEST_AT] = described
+        digest_at = at + _DIGEST_AT
+        whole[at:digest_at] = described
         digest = blake3(whole).digest()
-        whole[at + _DIGEST_AT : at + FIELDS_DIGITS] = digest.hex().encode()
+        whole[digest_at : digest_at + 2 * DIGEST_SIZE] = hexlify(digest)
         parts: list[Any] = [whole]
     else:
         head = bytearray(head)
@@ -317,7 +303,7 @@ def stamp(
         hasher.update(leading)
         hasher.update(prepared.body)
         digest = hasher.digest()
-        head[at + _DIGEST_AT : at + FIELDS_DIGITS] = digest.hex().encode()
+        head[at + _DIGEST_AT : at + FIELDS_DIGITS] = hexlify(digest)
         parts = [part for part in (dictionaries, head, leading, prepared.body) if len(part)]
     hash_ = blake3(previous + fields + digest).digest()
     header = Header(
@@ -338,7 +324,9 @@ def stamp(
         digest,
         hash_,
     )
-    return Stamped(parts, header, chain.with_place(fields, position, size) + digest + hash_)
+    place = _PLACE.pack(position // chain.POSITION_UNIT, size)
+    record = fields[: chain.PLACE_AT] + place + fields[chain.PLACE_AT + 8 :] + digest + hash_
+    return Stamped(parts, header, record)
 
 
 # -- the way back -------------------------------------------------------------------------

@@ -11,14 +11,18 @@
 
 A data write that fails leaves nothing visible; what it wrote is cut off again. A
 chain write that fails halfway keeps the headers that are whole, since readers may
-have seen them. `disk` syncs the data file after unlocking and then moves the
-watermark. The object is not safe for several threads: `memory.partition` guards it.
+have seen them: their rows count as appended. `disk` syncs the data file after unlocking
+and then moves the watermark. A roll writes the new generation into the state record
+before the manifest and the new segment's watermark after it, so that the next one to
+take the lock sees a roll that was cut short, and finishes it. A sync that fails stops
+all appending. The object is not safe for several threads: `memory.partition` guards it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,14 +33,23 @@ from virta.errors import Conflict, Fenced, Locked, NotFound, StorageFailed, Virt
 from virta.storage import block, chain, manifest, producers, recovery, state
 from virta.storage.block import Prepared, Stamped
 from virta.storage.chain import HEADER_SIZE, Header
-from virta.storage.files import Bytes, Files, storage_error, write_fully, write_parts
+from virta.storage.files import (
+    Bytes,
+    Files,
+    SyncFailed,
+    storage_error,
+    sync_directory,
+    sync_file,
+    write_fully,
+    write_parts,
+)
 from virta.storage.layout import PartitionPaths
 from virta.storage.locks import PartitionLock
 from virta.storage.manifest import Entry, Manifest
 from virta.storage.producers import Producers
 from virta.storage.segment import Segment, StoredBlock
 from virta.storage.state import State
-from virta.storage.view import Identity, View
+from virta.storage.view import Identity, View, schema_digest
 
 
 # A header gives a block's length in 32 bits.
@@ -120,7 +133,12 @@ class Committer:
         self.controls: list[StoredBlock] = []  # written, not yet shown to this process's readers
         self._producers: Producers | None = None
         self.tip = Tip(0, b"", 0, 0)
+        self.promised = 0  # so many of the waiting are acknowledged, in memory
+        self.on_lost: Callable[[int, int, BaseException], None] | None = None  # told when they are gone
+        self.failed = False  # a sync failed here, whether or not the state record could be told
+        self._visible: set[int] = set()  # blocks of a failed commit that readers see all the same
         view.on_taken = self._follow_producer
+        view.on_skipped = self._forget_producers
 
     # -- under the lock ---------------------------------------------------------------------
 
@@ -143,7 +161,8 @@ class Committer:
     def _catch_up(self) -> None:
         view = self.view
         view.refresh()
-        self._check_flags(view.state)
+        self._check_usable(view.state)
+        self._finish_roll()
         if (
             not self.recovered
             or self.files.size(view.active.data_descriptor) != view.data_end
@@ -152,15 +171,13 @@ class Committer:
             self._recover()
         else:
             self._retake_tip()
+        if view.state.flags & state.LOCKED:
+            raise Locked(f"the topic {self.view.identity.topic!r} is locked: it takes no more rows")
 
-    def _check_flags(self, current: State) -> None:
-        if not current.flags:
-            return
+    def _check_usable(self, current: State) -> None:
         if current.flags & state.DROPPED:
             raise NotFound(f"the topic {self.view.identity.topic!r} was dropped")
-        if current.flags & state.LOCKED:
-            raise Locked(f"the topic {self.view.identity.topic!r} is locked: it takes no more rows")
-        if current.flags & state.FAILED:
+        if current.flags & state.FAILED or self.failed:
             raise StorageFailed(
                 f"an earlier sync of {self.view.paths.root} failed, so it takes no more rows",
                 hint="check the disk, then run `virta doctor --repair`",
@@ -186,6 +203,7 @@ class Committer:
 
     def commit(self, appends: list[Append]) -> None:
         """Append all of them, or give each its error. The lock is taken and let go here."""
+        self._visible.clear()
         try:
             self.acquire()
             try:
@@ -194,9 +212,83 @@ class Committer:
             finally:
                 self.release()
         except (VirtaError, TopicChanged) as error:
-            _fail(appends, error)
+            self._fail(appends, error)
         except OSError as error:
-            _fail(appends, storage_error(error, self.view.paths.root, "appending to"))
+            self._fail(appends, storage_error(error, self.view.paths.root, "appending to"))
+        except BaseException as error:  # the caller was interrupted
+            if self.waiting:
+                self._give_up(error)
+            self.release()
+            self._fail(appends, error)
+            raise
+
+    def _fail(self, appends: list[Append], error: BaseException) -> None:
+        for append in appends:
+            if append.duplicate or append.error is not None or id(append.block) in self._visible:
+                continue
+            append.block = None
+            append.error = error
+
+    def commit_one(self, append: Append) -> None:
+        """As `commit`, for one block without conditions: the path of rows that come one at a time.
+
+        Nothing is done differently; what `commit` does in many steps stands here in one,
+        for the case that nothing happened since the last append. Otherwise `commit` does it.
+        """
+        view, files = self.view, self.files
+        active = view.active
+        lock = self.lock
+        if self.holding or not self.recovered:
+            return self.commit([append])
+        try:
+            lock.acquire()
+            try:
+                if (
+                    files.pread(view.lock_descriptor, state.READ_SIZE, 0) == view.state_bytes
+                    and files.seek(active.data_descriptor, 0, os.SEEK_END) == view.data_end
+                    and files.seek(active.chain_descriptor, 0, os.SEEK_END) == view.blocks * HEADER_SIZE
+                    and view.data_end < self.segment_bytes
+                    and not view.state.flags
+                    and append.topic_version == view.state.topic_version
+                ):
+                    self._write_one(append, active)
+                    return None
+            finally:
+                lock.release()
+        except OSError as error:
+            append.error = storage_error(error, view.paths.root, "appending to")
+            return None
+        except VirtaError as error:
+            append.error = error
+            return None
+        return self.commit([append])
+
+    def _write_one(self, append: Append, active: Segment) -> None:
+        view, files = self.view, self.files
+        previous = view.head
+        now = self.clock.now_us()
+        stamped = block.stamp(
+            append.prepared,
+            view.next_offset,
+            now if now > view.last_timestamp else view.last_timestamp,
+            previous,
+            view.data_end,
+            active.entry.schema_version,
+            view.state.epoch,
+        )
+        parts = stamped.parts
+        try:
+            if len(parts) == 1:
+                write_fully(files, active.data_descriptor, parts[0], view.data_end)
+            else:
+                write_parts(files, active.data_descriptor, parts, view.data_end)
+            write_fully(files, active.chain_descriptor, stamped.record, view.blocks * HEADER_SIZE)
+        except BaseException:
+            self._give_up()
+            raise
+        view.blocks += 1
+        view.take(stamped.header)
+        append.block = StoredBlock(stamped.header, previous, parts, active.schema)
 
     def stamp(self, appends: list[Append]) -> None:
         """Give each block its place; they wait to be written. The lock is held."""
@@ -285,23 +377,31 @@ class Committer:
             else:
                 write_parts(self.files, view.active.data_descriptor, parts, view.data_end)
             write_fully(self.files, view.active.chain_descriptor, headers, view.blocks * HEADER_SIZE)
-        except BaseException:
-            self._give_up()
+        except BaseException as error:
+            self._give_up(error)
             raise
         view.blocks += len(waiting)
         view.take(waiting[-1][0].header)
         self.waiting = []
+        self.promised = 0
 
-    def _give_up(self) -> None:
+    def _give_up(self, error: BaseException) -> None:
         """A write failed: keep the headers that became visible, cut off the rest."""
         view = self.view
-        self.waiting = []
+        waiting, self.waiting = self.waiting, []
+        promised, self.promised = self.promised, 0
+        before = view.blocks
         self._producers = None
         self.recovered = False  # whatever cannot be undone now is recovery's work before the next append
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, VirtaError):
             view.refresh()
             self.files.truncate(view.active.chain_descriptor, view.blocks * HEADER_SIZE)
             self.files.truncate(view.active.data_descriptor, view.data_end)
+        kept = max(0, view.blocks - before)
+        self._visible = {id(stored) for _, stored in waiting[:kept]}
+        if kept < promised and self.on_lost is not None:
+            lost = waiting[kept:promised]
+            self.on_lost(lost[0][0].header.base_offset, lost[-1][0].header.end_offset, error)
 
     def write_control(self, event: dict[str, Any], **fields: int) -> StoredBlock:
         """Write a control block. The lock is held and nothing waits."""
@@ -328,6 +428,10 @@ class Committer:
             for _, stored in self.waiting:
                 self._producers.follow(stored.header)
         return self._producers
+
+    def _forget_producers(self) -> None:
+        """Headers were passed over unseen: the snapshot is read again when it is needed."""
+        self._producers = None
 
     def _follow_producer(self, header: Header) -> None:
         if self._producers is not None:
@@ -375,11 +479,10 @@ class Committer:
         try:
             view = self.view
             view.refresh()
-            if view.active is segment and (
-                view.state.segment_base != segment.entry.base or view.state.synced_offset <= offset
-            ):
+            self._check_usable(view.state)
+            self._finish_roll()
+            if view.active is segment and view.state.synced_offset <= offset:
                 self.write_state(
-                    segment_base=segment.entry.base,
                     synced_offset=offset,
                     synced_blocks=blocks,
                     synced_length=length,
@@ -397,12 +500,16 @@ class Committer:
 
     def mark_failed(self) -> None:
         """A sync failed: nobody may believe that what is in the page cache will last."""
-        self.lock_only()
-        try:
-            self.view.refresh()
-            self.write_state(flags=self.view.state.flags | state.FAILED)
-        finally:
-            self.release()
+        self.failed = True
+        was_holding = self.holding
+        with contextlib.suppress(OSError, VirtaError):  # then at least this process knows
+            self.lock_only()
+            try:
+                self.view.refresh()
+                self.write_state(flags=self.view.state.flags | state.FAILED)
+            finally:
+                if not was_holding:
+                    self.release()
 
     def write_state(self, **changes: Any) -> None:
         view = self.view
@@ -412,14 +519,17 @@ class Committer:
 
     def roll(self, schema_version: int | None = None) -> None:
         """Seal the active segment and begin a new one. The lock is held and nothing waits."""
-        view = self.view
-        old = view.active
         try:
-            self.files.sync(old.data_descriptor)
-            self.files.sync(old.chain_descriptor)
-        except OSError:
+            self._roll(schema_version)
+        except SyncFailed:
             self.mark_failed()
             raise
+
+    def _roll(self, schema_version: int | None) -> None:
+        view = self.view
+        old = view.active
+        sync_file(self.files, old.data_descriptor)
+        sync_file(self.files, old.chain_descriptor)
         sealed = seal_entry(view)
         version = schema_version or old.entry.schema_version
         entry = Entry(
@@ -449,39 +559,44 @@ class Committer:
             segments=(*view.manifest.segments[:-1], sealed, entry),
         )
         # the record first: a process that sees the new generation reads the manifest again, old or new
+        self.write_state(generation=following.generation)
+        manifest.save(self.files, view.paths.manifest, following)
+        view.reload_manifest()
+        self._begin_watermark()
+        self._retake_tip()
+        self.controls.append(opening)
+
+    def _finish_roll(self) -> None:
+        """If a writer died between the manifest and the watermark, the new names may not last yet."""
+        view = self.view
+        if view.state.is_of(view.active.entry):
+            return
+        try:
+            sync_directory(self.files, view.paths.root)
+        except SyncFailed:
+            self.mark_failed()
+            raise
+        self._begin_watermark()
+
+    def _begin_watermark(self) -> None:
+        entry = self.view.active.entry
         self.write_state(
-            generation=following.generation,
+            generation=self.view.manifest.generation,
             segment_base=entry.base,
+            segment_generation=entry.generation,
             synced_offset=entry.base,
             synced_blocks=0,
             synced_length=0,
             synced_hash=entry.previous_hash,
         )
-        manifest.save(self.files, view.paths.manifest, following)
-        view.reload_manifest()
-        self._retake_tip()
-        self.controls.append(opening)
 
     def close(self) -> None:
         self.lock.close()
 
 
-def _fail(appends: list[Append], error: BaseException) -> None:
-    for append in appends:
-        if not append.duplicate and append.error is None:
-            append.block = None
-            append.error = error
-
-
 def user_schema(full: pa.Schema) -> pa.Schema:
     """The schema without the two leading columns."""
     return pa.schema(list(full)[2:], metadata=full.metadata)
-
-
-def schema_digest(full: pa.Schema) -> bytes:
-    from blake3 import blake3
-
-    return bytes(blake3(block.schema_message(full)).digest())
 
 
 def seal_entry(view: View) -> Entry:
@@ -536,7 +651,7 @@ def create_segment(
     )
     _write_new(files, paths.data(entry.base, entry.generation), opening + block.join(stamped.parts))
     _write_new(files, paths.chain(entry.base, entry.generation), stamped.record)
-    files.sync_directory(paths.root)
+    sync_directory(files, paths.root)
     return StoredBlock(stamped.header, entry.previous_hash, stamped.parts, schema)
 
 
@@ -545,7 +660,7 @@ def _write_new(files: Files, path: Any, data: Bytes) -> None:
     try:
         files.truncate(descriptor, 0)
         write_fully(files, descriptor, data, 0)
-        files.sync(descriptor)
+        sync_file(files, descriptor)
     finally:
         files.close(descriptor)
 

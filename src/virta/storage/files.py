@@ -35,6 +35,8 @@ class Files(Protocol):
     def sync(self, descriptor: int, /) -> None: ...
     def sync_directory(self, path: Path) -> None: ...
     def map(self, descriptor: int, length: int) -> mmap.mmap: ...
+    def seek(self, descriptor: int, offset: int, whence: int, /) -> int: ...
+    def flock(self, descriptor: int, operation: int, /) -> None: ...
     def lock(self, descriptor: int, *, exclusive: bool = True, wait: bool = True) -> bool: ...
     def unlock(self, descriptor: int) -> None: ...
     def identity(self, path: Path) -> tuple[int, int] | None: ...
@@ -58,6 +60,9 @@ class OperatingSystemFiles:
     pwrite = staticmethod(os.pwrite)
     pwritev = staticmethod(os.pwritev)
     truncate = staticmethod(os.ftruncate)
+    # bare calls for the path that is walked once per row; `size`, `lock` and `unlock` say the same
+    seek = staticmethod(os.lseek)
+    flock = staticmethod(fcntl.flock)
     sync = staticmethod(os.fdatasync if hasattr(os, "fdatasync") else os.fsync)
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> int:
@@ -193,6 +198,24 @@ def read_fully(files: Files, descriptor: int, length: int, position: int) -> byt
     return b"".join(parts)
 
 
+class SyncFailed(OSError):
+    """A sync failed: what was written since the last one may be gone, whatever later syncs say."""
+
+
+def sync_file(files: Files, descriptor: int) -> None:
+    try:
+        files.sync(descriptor)
+    except OSError as error:
+        raise SyncFailed(error.errno, error.strerror, error.filename) from error
+
+
+def sync_directory(files: Files, path: Path) -> None:
+    try:
+        files.sync_directory(path)
+    except OSError as error:
+        raise SyncFailed(error.errno, error.strerror, str(path)) from error
+
+
 def replace_file(files: Files, path: Path, data: bytes) -> None:
     """The new content or the old, never a mixture: write aside, sync, rename, sync the directory."""
     aside = path.with_name(f".{path.name}.new")
@@ -200,11 +223,11 @@ def replace_file(files: Files, path: Path, data: bytes) -> None:
     try:
         files.truncate(descriptor, 0)
         write_fully(files, descriptor, data, 0)
-        files.sync(descriptor)
+        sync_file(files, descriptor)
     finally:
         files.close(descriptor)
     files.rename(aside, path)
-    files.sync_directory(path.parent)
+    sync_directory(files, path.parent)
 
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}

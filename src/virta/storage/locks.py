@@ -11,6 +11,7 @@ commits, so one that never pauses cannot keep a waiting one out for longer than 
 
 from __future__ import annotations
 
+import fcntl
 from time import monotonic
 
 from virta.errors import NotFound
@@ -20,6 +21,7 @@ from virta.storage.layout import PartitionPaths
 # Looking the path up costs as much as the rest of locking. A directory that is being removed under a
 # running writer takes longer than this to go, so rows written meanwhile are lost either way.
 PATH_CHECK_SECONDS = 0.005
+_NOW = fcntl.LOCK_EX | fcntl.LOCK_NB
 # Passing the turnstile costs two system calls; a waiter waits for at most so many short commits.
 PASSES_PER_TURN = 16
 
@@ -27,14 +29,14 @@ PASSES_PER_TURN = 16
 class PartitionLock:
     """One process's handle on the lock. Not for several threads at once."""
 
-    __slots__ = ("_checked", "_descriptor", "_files", "_identity", "_passes", "_path", "_paths", "_turnstile")
+    __slots__ = ("_check_at", "_descriptor", "_files", "_identity", "_passes", "_path", "_paths", "_turnstile")
 
     def __init__(self, files: Files, paths: PartitionPaths) -> None:
         self._files = files
         self._paths = paths
         self._path = paths.lock
         self._passes = 0
-        self._checked = 0.0
+        self._check_at = 0.0
         self._descriptor = files.open(paths.lock, write=True)
         try:
             self._turnstile = files.open(paths.turnstile, write=True, create=True)
@@ -48,14 +50,23 @@ class PartitionLock:
         return self._descriptor
 
     def acquire(self) -> None:
-        self._passes += 1
-        if self._passes % PASSES_PER_TURN == 0 or not self._files.lock(self._descriptor, wait=False):
+        passes = self._passes = self._passes + 1
+        if passes % PASSES_PER_TURN:
+            try:
+                self._files.flock(self._descriptor, _NOW)
+            except BlockingIOError:
+                self._wait_in_turn()
+        else:
             self._wait_in_turn()
         now = monotonic()
-        if now < self._checked + PATH_CHECK_SECONDS:
-            return
-        self._checked = now
+        if now >= self._check_at:
+            self._check_path(now)
+
+    def _check_path(self, now: float) -> None:
+        """That the path still leads to the file that is locked."""
+        self._check_at = now + PATH_CHECK_SECONDS
         if self._files.identity(self._path) != self._identity:
+            self._check_at = 0.0
             self._files.unlock(self._descriptor)
             raise NotFound(
                 f"{self._paths.root} was removed or replaced while it was open",
@@ -65,7 +76,6 @@ class PartitionLock:
     def try_acquire(self) -> bool:
         if not self._files.lock(self._descriptor, wait=False):
             return False
-        self._checked = monotonic()
         if self._files.identity(self._path) == self._identity:
             return True
         self._files.unlock(self._descriptor)
@@ -79,7 +89,7 @@ class PartitionLock:
             self._files.unlock(self._turnstile)
 
     def release(self) -> None:
-        self._files.unlock(self._descriptor)
+        self._files.flock(self._descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
         self._files.close(self._descriptor)

@@ -4,12 +4,15 @@ A view is filled from the manifest and the newest chain file's last header, so o
 costs the same for a log of any size. `refresh` looks for what others appended, rolled,
 removed or, after a crash, cut. Readers take no lock:
 
- 1. read the state record; another generation: read the manifest again; another epoch:
-    a recovery may have cut rows, so forget what was known of the active segment;
+ 1. read the state record; a generation other than the manifest's: read that again (the
+    record is written first, so it may take more than one look until the new one is
+    there); another epoch: a recovery may have cut rows, so forget what was known of the
+    active segment;
  2. take the chain file's length, rounded down to whole headers;
  3. each new header must follow from the hash known before it and begin where its
-    predecessor ended. Above the synced watermark of an earlier boot its bytes are
-    hashed as well, and the first bad block ends what there is to see.
+    predecessor ended. After another boot all headers are looked at (the chain file is
+    not synced), above the synced watermark the bytes are hashed as well, and the first
+    bad one ends what there is to see.
 
 The object is not safe for several threads by itself: `memory.partition` guards it.
 """
@@ -22,6 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
+from blake3 import blake3
 
 from virta.errors import Corrupt, HistoryChanged, NotFound
 from virta.storage import block, chain, manifest, state
@@ -77,10 +81,11 @@ class View:
         self.write = write
         self._boot_id = files.boot_id()
         self.on_taken: Callable[[Header], None] | None = None  # told of each header taken from others
+        self.on_skipped: Callable[[], None] | None = None  # told when headers were passed over unseen
         self._sealed: OrderedDict[int, Segment] = OrderedDict()
         self.lock_descriptor = files.open(paths.lock)
         try:
-            self._state_bytes = b""
+            self.state_bytes = b""
             self.state = State()
             self._read_state()
             self.manifest: Manifest = manifest.load(files, paths.manifest)
@@ -109,6 +114,14 @@ class View:
 
     def _open(self, entry: Entry) -> Segment:
         schema = self.schema_of(entry.schema_version)
+        if schema_digest(schema) != entry.schema_digest:
+            raise Corrupt(
+                f"schema version {entry.schema_version} is not the one that the segment was written with",
+                topic=self.identity.topic,
+                partition=self.identity.number,
+                file=str(self.paths.data(entry.base, entry.generation)),
+                position=0,
+            )
         try:
             return Segment(self.files, self.paths, entry, schema, write=self.write)
         except FileNotFoundError as error:
@@ -145,9 +158,11 @@ class View:
         entries = self.manifest.segments[:-1]
         index = bisect.bisect_left(entries, timestamp, key=lambda entry: entry.max_timestamp)
         count = self.blocks_in(index)
-        headers = self.segment(index).headers(count)
-        found = headers.first_reaching(timestamp)
-        return headers.header(found).base_offset if found < count else self.next_offset
+        segment = self.segment(index)
+        found = segment.headers(count).first_reaching(timestamp)
+        if found:
+            segment.checked_header(found - 1)
+        return segment.checked_header(found).base_offset if found < count else self.next_offset
 
     # -- reading --------------------------------------------------------------------------
 
@@ -157,14 +172,13 @@ class View:
         end = min(end, self.next_offset)
         index = self.segment_index(start)
         while start < end and index < len(self.manifest.segments):
-            segment = self.segment(index)
-            headers = segment.headers(self.blocks_in(index))
-            first = headers.first_ending_after(start)
-            stop = headers.first_ending_after(end - 1)
-            stop = min(stop + 1, headers.count)
-            if first < stop:
+            entry, segment, count = self.manifest.segments[index], self.segment(index), self.blocks_in(index)
+            segment_end = min(entry.end, self.next_offset)
+            if max(start, entry.base) < segment_end:
+                first = segment.covering(count, max(start, entry.base))
+                stop = count if end >= segment_end else segment.covering(count, end - 1) + 1
                 stretches.append(Stretch(segment=segment, start=first, stop=stop))
-            start = self.manifest.segments[index].end
+            start = entry.end
             index += 1
         return stretches
 
@@ -174,7 +188,7 @@ class View:
             return self.head
         index = self.segment_index(offset)
         segment = self.segment(index)
-        return segment.hash_before(segment.headers(self.blocks_in(index)).first_ending_after(offset))
+        return segment.hash_before(segment.covering(self.blocks_in(index), offset))
 
     def check_token(self, token: Token) -> None:
         """That the history the token was taken from is the one that is here."""
@@ -189,7 +203,7 @@ class View:
         """Whether the token's hash stands before its block, control blocks between left aside."""
         index = self.segment_index(token.offset)
         segment = self.segment(index)
-        at = segment.headers(self.blocks_in(index)).first_ending_after(token.offset)
+        at = segment.covering(self.blocks_in(index), token.offset)
         while True:
             if segment.hash_before(at) == token.hash:
                 return True
@@ -236,9 +250,9 @@ class View:
     def _read_state(self) -> bool:
         """Read the state record; whether it changed."""
         data = self.files.pread(self.lock_descriptor, state.READ_SIZE, 0)
-        if data == self._state_bytes:
+        if data == self.state_bytes:
             return False
-        self._state_bytes = data
+        self.state_bytes = data
         self.state = state.parse(data) or State()
         return True
 
@@ -250,15 +264,16 @@ class View:
     def refresh(self) -> bool:
         """Look for what is new; whether anything is."""
         before = (self.next_offset, self.blocks, self.manifest.generation, self.cuts)
-        old = self.state
-        if self._read_state():
-            if self.state.generation != self.manifest.generation:
-                self.reload_manifest()
-            if self.state.epoch != old.epoch:
-                self._look_again()
+        known = Token(partition=self.identity.number, offset=self.next_offset, hash=self.head)
+        epoch = self.state.epoch
+        self._read_state()
+        if self.state.generation != self.manifest.generation:
+            self.reload_manifest()
+        if self.state.epoch != epoch:
+            self._look_again(known)
         count = self.files.size(self.active.chain_descriptor) // HEADER_SIZE
         if count < self.blocks:
-            self._look_again()
+            self._look_again(known)
         elif count > self.blocks:
             self._follow(count)
         return before != (self.next_offset, self.blocks, self.manifest.generation, self.cuts)
@@ -284,21 +299,24 @@ class View:
         self.blocks = 0
         self.data_end = 0
 
-    def _look_again(self) -> None:
+    def _look_again(self, known: Token) -> None:
         """The active segment may have been cut: forget what was known of it."""
-        known_offset, known_head = self.next_offset, self.head
         self.look_from_end()
-        if self.next_offset < known_offset or (self.next_offset == known_offset and self.head != known_head) or (self.next_offset > known_offset and self.hash_before(known_offset) != known_head):
-            self.cuts += 1
+        if known.offset < self.start_offset:
+            return
+        try:
+            changed = known.offset > self.next_offset or not self._follows(known)
+        except Corrupt:
+            changed = True
+        self.cuts += changed
 
     def look_from_end(self) -> None:
-        """Take the active chain as it stands, without reading it whole."""
+        """Take the active chain as it stands; whole, if nobody has looked at it since the last boot."""
         entry = self.active.entry
         count = self.files.size(self.active.chain_descriptor) // HEADER_SIZE
-        checked = self.state.synced_blocks if self.state.segment_base == entry.base else 0
-        if self.state.boot_id == self._boot_id:
-            checked = count
-        checked = min(checked, count)
+        checked = count if self.state.is_checked_in(self._boot_id) else 0
+        if self.on_skipped is not None:
+            self.on_skipped()
         self.blocks = checked
         self.data_end = len(block.schema_message(self.active.schema))
         self.next_offset = entry.base
@@ -333,7 +351,10 @@ class View:
         """Take headers up to `count`, each checked; stop quietly at one that is not valid yet."""
         while self.blocks < count:
             upto = min(count, self.blocks + _HEADERS_PER_READ)
-            raw = self.active.read_chain(self.blocks * HEADER_SIZE, (upto - self.blocks) * HEADER_SIZE)
+            try:
+                raw = self.active.read_chain(self.blocks * HEADER_SIZE, (upto - self.blocks) * HEADER_SIZE)
+            except Corrupt:
+                return  # a recovery cuts it at this very moment
             good = chain.check_links(raw, self.head)
             for index in range(good):
                 header = chain.unpack_header(raw, index * HEADER_SIZE)
@@ -349,14 +370,23 @@ class View:
     def _believable(self, header: Header) -> bool:
         try:
             chain.check_follows(header, next_offset=self.next_offset, position=self.data_end)
-            if self.state.boot_id != self._boot_id:
+            if not self.state.is_checked_in(self._boot_id) and not self._is_synced():
                 data = self.active.read_data(header.position, header.length)
                 block.check_against(data, header)
         except Corrupt:
             return False
         return True
 
+    def _is_synced(self) -> bool:
+        """Whether the next block lies below the watermark: bad bytes there are damage, and reading tells."""
+        return self.state.is_of(self.active.entry) and self.blocks < self.state.synced_blocks
+
     def close(self) -> None:
         self.active.close()
         self._sealed.clear()
         self.files.close(self.lock_descriptor)
+
+
+def schema_digest(full: pa.Schema) -> bytes:
+    """What a manifest's entry calls the schema by."""
+    return bytes(blake3(block.schema_message(full)).digest())

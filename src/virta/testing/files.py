@@ -97,6 +97,15 @@ class FilesTwin:
     def unlock(self, descriptor: int) -> None:
         self._real.unlock(descriptor)
 
+    def flock(self, descriptor: int, operation: int, /) -> None:
+        self._touch("lock", self._path(descriptor), lambda: self._real.flock(descriptor, operation))
+
+    def seek(self, descriptor: int, offset: int, whence: int, /) -> int:
+        found: int = self._touch(
+            "size", self._path(descriptor), lambda: self._real.seek(descriptor, offset, whence)
+        )
+        return found
+
     def identity(self, path: Path) -> tuple[int, int] | None:
         found: tuple[int, int] | None = self._touch("stat", path, lambda: self._real.identity(path))
         return found

@@ -32,6 +32,7 @@ class Appender:
 
     def __init__(self, stored: StoredPartition, schemas: SchemaSource) -> None:
         self.stored = stored
+        self._number = stored.identity.number
         self._schemas = schemas
         self._lock = threading.Lock()
         self._take(schemas.record)
@@ -47,14 +48,6 @@ class Appender:
         plain = record.config.compression is Compression.NONE
         self.single = single if single.usable and plain else None
 
-    def _prepare_rows(self, rows: Any) -> list[block.Prepared]:
-        """Encode whatever was given; a plain row by the short way."""
-        if type(rows) is dict and self.single is not None:
-            prepared = self.single.prepare(rows)
-            if prepared is not None:
-                return [prepared]
-        return self.prepare(self.converter.batches(rows))
-
     def prepare(self, batches: list[pa.RecordBatch]) -> list[block.Prepared]:
         compression = self.record.config.compression
         return [block.prepare(batch, compression) for batch in batches if batch.num_rows]
@@ -66,7 +59,11 @@ class Appender:
                 self._take(self._schemas.record)
             record = self.record
             try:
-                prepared = self._prepare_rows(rows)
+                if expected_offset is None and type(rows) is dict and self.single is not None:
+                    single = self.single.prepare(rows)
+                    if single is not None:
+                        return self._append_one(single, record)
+                prepared = self.prepare(self.converter.batches(rows))
                 return self._commit(prepared, record, expected_offset)
             except TopicChanged:
                 self._follow()
@@ -119,6 +116,16 @@ class Appender:
             return self._nothing(record, expected_offset)
         self.stored.append(appends, record.config.durability)
         return self._ack(appends, record)
+
+    def _append_one(self, prepared: block.Prepared, record: TopicRecord) -> Ack:
+        append = Append(prepared, record.version)
+        self.stored.append_one(append, record.config.durability)
+        assert append.block is not None
+        header = append.block.header
+        offset = header.base_offset
+        return Ack(
+            self._number, offset, offset + header.rows - 1, header.hash.hex(), record.config.durability
+        )
 
     def _ack(self, appends: list[Append], record: TopicRecord) -> Ack:
         first, last = appends[0].block, appends[-1].block

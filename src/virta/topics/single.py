@@ -20,7 +20,6 @@ from virta.storage.block import Prepared
 # Larger values gain nothing here, and their limits are checked by the converter.
 _SMALL = 32 * 1024
 _KEY_SMALL = 1024
-_PAD = [bytes(-size % 8) for size in range(8)]
 _LEADING = 16  # bytes of _offset and _timestamp before the first column
 
 _pack_i64 = struct.Struct("<q").pack
@@ -67,6 +66,22 @@ class _Column:
         self.null = _null_layout(field) if field.nullable else None
 
 
+class _Shape:
+    """What blocks of rows with equal sizes share: the message's head, and what lies between the values."""
+
+    __slots__ = ("between", "fields_at", "head", "size")
+
+    def __init__(self, prepared: Prepared, between: list[bytes]) -> None:
+        self.head = bytes(prepared.head)
+        self.fields_at = prepared.fields_at
+        self.size = prepared.size
+        self.between = between
+
+
+# Rows of one producer have few sizes; one that has more gains little from remembering.
+_SHAPE_LIMIT = 4096
+
+
 class SingleRow:
     """Encodes single rows of one schema."""
 
@@ -74,64 +89,86 @@ class SingleRow:
         self._columns = [_Column(field, is_key=field.name in keys) for field in schema]
         # composite keys have one limit together, which the converter knows
         self.usable = all(column.take or column.null for column in self._columns) and len(keys) <= 1
-        self._node_count = sum(_node_count(field.type) for field in schema)
+        self._plan = [(column.name, column.take, column.limit) for column in self._columns]
+        self._shapes: dict[tuple[int, ...], _Shape] = {}
 
     def prepare(self, row: Mapping[str, Any]) -> Prepared | None:
         """The block of this row, or None when the row is not plain."""
-        get = row.get
+        values: list[bytes] = []
+        sizes: list[int] = []
         left = len(row)
+        for name, take, limit in self._plan:
+            value = row.get(name)
+            if value is None:
+                if name in row:
+                    left -= 1
+                sizes.append(-1)
+                continue
+            if take is None:
+                return None
+            data = take(value)
+            if data is None:
+                return None
+            size = len(data)
+            if size > limit:
+                return None
+            left -= 1
+            values.append(data)
+            sizes.append(size)
+        if left:
+            return None
+        key = tuple(sizes)
+        shape = self._shapes.get(key) or self._remember(key)
+        if shape is None:
+            return None
+        parts = shape.between.copy()
+        parts[1::2] = values
+        return Prepared(1, b"", shape.head, shape.fields_at, b"".join(parts), None, 0, shape.size)
+
+    def _remember(self, sizes: tuple[int, ...]) -> _Shape | None:
+        """Lay out a row with values of these sizes; -1 stands for null."""
         at = _LEADING
         numbers: list[int] = []
         nodes: list[bytes] = []
-        parts: list[bytes] = []
-        for column in self._columns:
-            value = get(column.name)
-            if value is None:
-                null = column.null
-                if null is None:
+        between: list[bytes] = []
+        pending = b""  # bytes since the last value
+        for column, size in zip(self._columns, sizes, strict=True):
+            if size < 0:
+                if column.null is None:
                     return None
-                if column.name in row:
-                    left -= 1
-                nodes.append(null[0])
-                for start, length in null[1]:
+                nodes.append(column.null[0])
+                for start, length in column.null[1]:
                     numbers += (at + start, length)
-                parts.append(null[2])
-                at += len(null[2])
+                pending += column.null[2]
+                at += len(column.null[2])
                 continue
-            if column.take is None:
-                return None
-            data = column.take(value)
-            if data is None:
-                return None
-            left -= 1
-            size = len(data)
             nodes.append(_PRESENT)
             if column.variable:
-                if size > column.limit:
-                    return None
                 numbers += (at, 0, at, 8, at + 8, size)
-                pad = _PAD[size & 7]
-                parts += (_pack_offsets(0, size), data, pad)
+                pad = bytes(-size % 8)
+                between += (pending + _pack_offsets(0, size), b"")
+                pending = pad
                 at += 8 + size + len(pad)
             else:
                 numbers += (at, 0, at, 8)
-                parts.append(data)
+                between += (pending, b"")
+                pending = b""
                 at += 8
-        if left:
-            return None
-        return block.assemble(
+        between.append(pending)
+        prepared = block.assemble(
             rows=1,
             nodes=b"".join(nodes),
             buffers=struct.pack(f"<{len(numbers)}q", *numbers),
-            body=b"".join(parts),
+            body=bytes(at - _LEADING),
         )
+        shape = _Shape(prepared, between)
+        if len(self._shapes) >= _SHAPE_LIMIT:
+            self._shapes.clear()
+        self._shapes[sizes] = shape
+        return shape
 
 
 _PRESENT = struct.pack("<qq", 1, 0)
-
-
-def _node_count(kind: pa.DataType) -> int:
-    return 1 + sum(_node_count(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def _null_layout(field: pa.Field) -> tuple[bytes, list[tuple[int, int]], bytes] | None:
