@@ -13,8 +13,6 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from virta.errors import VirtaError
-
 if TYPE_CHECKING:
     from virta.memory.partition import Partition
 
@@ -61,7 +59,7 @@ class Dumper:
         for key, partition in partitions:
             try:
                 due = partition.background(time.monotonic())
-            except VirtaError as error:
+            except Exception as error:  # the other partitions still need this thread
                 _log.error("%s: %s", partition.paths.root, error)
                 continue
             if due is not None:

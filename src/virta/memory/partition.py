@@ -371,6 +371,9 @@ class Partition:
                         partition=self.identity.number,
                         file=str(stretch.segment.data_path),
                     ) from error
+                mended = self._view.mended(error)
+            if mended is not None:
+                return mended.read_blocks(stretch.start, stretch.stop, max_bytes=max_bytes, verify=verify)
             error.topic = self.identity.topic
             error.partition = self.identity.number
             raise

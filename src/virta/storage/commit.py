@@ -23,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -238,7 +239,7 @@ class Committer:
         view, files = self.view, self.files
         active = view.active
         lock = self.lock
-        if self.holding or not self.recovered:
+        if self.holding or not self.recovered or self.failed:
             return self.commit([append])
         try:
             lock.acquire()
@@ -249,6 +250,7 @@ class Committer:
                     and files.seek(active.chain_descriptor, 0, os.SEEK_END) == view.blocks * HEADER_SIZE
                     and view.data_end < self.segment_bytes
                     and not view.state.flags
+                    and view.state.generation == view.manifest.generation  # else a roll was cut short
                     and append.topic_version == view.state.topic_version
                 ):
                     self._write_one(append, active)
@@ -283,11 +285,14 @@ class Committer:
             else:
                 write_parts(files, active.data_descriptor, parts, view.data_end)
             write_fully(files, active.chain_descriptor, stamped.record, view.blocks * HEADER_SIZE)
-        except BaseException:
-            self._give_up()
-            raise
-        view.blocks += 1
-        view.take(stamped.header)
+        except BaseException as error:
+            self._give_up(error)
+            if not isinstance(error, OSError) or view.head != stamped.header.hash:
+                raise
+            # readers see it all the same, so it is appended
+        else:
+            view.blocks += 1
+            view.take(stamped.header)
         append.block = StoredBlock(stamped.header, previous, parts, active.schema)
 
     def stamp(self, appends: list[Append]) -> None:

@@ -43,7 +43,11 @@ class PartitionLock:
         except BaseException:
             files.close(self._descriptor)
             raise
-        self._identity = files.identity_of(self._descriptor)
+        try:
+            self._identity = files.identity_of(self._descriptor)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def descriptor(self) -> int:
@@ -64,19 +68,27 @@ class PartitionLock:
 
     def _check_path(self, now: float) -> None:
         """That the path still leads to the file that is locked."""
-        self._check_at = now + PATH_CHECK_SECONDS
-        if self._files.identity(self._path) != self._identity:
+        if not self._is_in_place():
             self._check_at = 0.0
             self._files.unlock(self._descriptor)
             raise NotFound(
                 f"{self._paths.root} was removed or replaced while it was open",
                 hint="close the log and open it again",
             )
+        self._check_at = now + PATH_CHECK_SECONDS
+
+    def _is_in_place(self) -> bool:
+        """Whether the locked file is still the one at the path; where nobody can say, it is unlocked."""
+        try:
+            return self._files.identity(self._path) == self._identity
+        except BaseException:
+            self._files.unlock(self._descriptor)
+            raise
 
     def try_acquire(self) -> bool:
         if not self._files.lock(self._descriptor, wait=False):
             return False
-        if self._files.identity(self._path) == self._identity:
+        if self._is_in_place():
             return True
         self._files.unlock(self._descriptor)
         return False

@@ -5,7 +5,8 @@ or verifying names it. Above it:
 
  1. blocks whose headers are in the chain are kept as long as header and bytes verify.
     Within one boot the bytes are in the page cache as they were written, so only the
-    headers are looked at; after another boot every byte is hashed again;
+    headers above the watermark are looked at; after another boot all headers are (the
+    chain file is not synced), and every byte above the watermark is hashed again;
  2. blocks that are whole in the data but missing in the chain come back: their headers
     are made again from what the blocks say of themselves;
  3. the rest, from the first bad byte on, is copied beside the files (`….torn-<n>`) and
@@ -14,6 +15,9 @@ or verifying names it. Above it:
     look again, and tokens in that stretch get HistoryChanged.
 
 A chain file that is gone or does not agree is made again the same from its data file.
+If the data itself ends, or is bad, below the watermark, nothing is cut: that is damage.
+
+The boot id is written last: a recovery that is killed halfway is done again from the start.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from virta.storage import block, chain, state
 from virta.storage.chain import HEADER_SIZE, Header
 from virta.storage.files import Files, read_fully, write_fully
 from virta.storage.layout import TORN_MARK
+from virta.storage.rebuild import header_of
 from virta.storage.segment import Segment
 from virta.storage.view import View
 
@@ -64,12 +69,12 @@ def recover(view: View, lock_descriptor: int) -> Recovered:
     files, segment = view.files, view.active
     chain_size = files.size(segment.chain_descriptor)
     data_size = files.size(segment.data_descriptor)
-    same_boot = view.state.boot_id == files.boot_id()
-    sound = _sound_headers(view, chain_size // HEADER_SIZE, check_bytes=not same_boot)
-    end = sound.end
+    same_boot = view.state.is_checked_in(files.boot_id())
+    sound = _sound_headers(view, chain_size // HEADER_SIZE, same_boot=same_boot)
     found, reason = _whole_blocks(view, sound, data_size)
     headers = found.headers
     end = found.end
+    _refuse_damage(view, found, data_size, reason)
     known = sound.count + len(headers)
     named = chain_size // HEADER_SIZE
     cut_headers = max(0, named - known)
@@ -78,7 +83,8 @@ def recover(view: View, lock_descriptor: int) -> Recovered:
     last_cut = _last_named_offset(segment, named, found.next_offset) if cut_headers else found.next_offset
     if cut_bytes > 0 or cut_headers or chain_size % HEADER_SIZE:
         evidence = _keep_evidence(files, segment, end, known * HEADER_SIZE)
-    _write_epoch(view, lock_descriptor, raise_epoch=bool(cut_headers))
+    if cut_headers:
+        _write_state(view, lock_descriptor, epoch=max(view.state.epoch, found.epoch) + 1)
     if chain_size > known * HEADER_SIZE:
         files.truncate(segment.chain_descriptor, known * HEADER_SIZE)
     if headers:
@@ -86,6 +92,13 @@ def recover(view: View, lock_descriptor: int) -> Recovered:
         write_fully(files, segment.chain_descriptor, made, sound.count * HEADER_SIZE)
     if cut_bytes > 0:
         files.truncate(segment.data_descriptor, end)
+    _write_state(
+        view,
+        lock_descriptor,
+        epoch=max(view.state.epoch, found.epoch),
+        boot_id=files.boot_id(),
+        generation=view.manifest.generation,
+    )
     view.look_from_end()
     return Recovered(
         kept_blocks=known,
@@ -108,33 +121,34 @@ class _Sound:
     next_offset: int
     head: bytes
     headers: list[Header]
+    epoch: int = 0
 
 
 def _start(view: View) -> _Sound:
     """The watermark, if the state record's agrees with the chain; else the segment's beginning."""
     segment, known = view.active, view.state
-    sound = _Sound(
-        0,
-        len(block.schema_message(segment.schema)),
-        segment.entry.base,
-        segment.entry.previous_hash,
-        [],
-    )
+    sound = _beginning(segment)
     count = known.synced_blocks
-    if known.segment_base != segment.entry.base or count == 0:
+    if not known.is_of(segment.entry) or count == 0:
         return sound
     if view.files.size(segment.chain_descriptor) < count * HEADER_SIZE:
         return sound
     header = chain.unpack_header(segment.read_chain((count - 1) * HEADER_SIZE, HEADER_SIZE))
     if header.hash != known.synced_hash or header.end_offset != known.synced_offset:
         return sound
-    return _Sound(count, header.end_position, header.end_offset, header.hash, [])
+    return _Sound(count, header.end_position, header.end_offset, header.hash, [], header.epoch)
 
 
-def _sound_headers(view: View, named: int, *, check_bytes: bool) -> _Sound:
-    """Step 1: follow the chain from the watermark as long as it is good."""
-    sound = _start(view)
+def _beginning(segment: Segment) -> _Sound:
+    opening = len(block.schema_message(segment.schema))
+    return _Sound(0, opening, segment.entry.base, segment.entry.previous_hash, [])
+
+
+def _sound_headers(view: View, named: int, *, same_boot: bool) -> _Sound:
+    """Step 1: follow the chain as long as it is good: from the watermark, or all of it after a boot."""
     segment = view.active
+    sound = _start(view) if same_boot else _beginning(segment)
+    synced = view.state.synced_blocks if view.state.is_of(segment.entry) else 0
     data_size = view.files.size(segment.data_descriptor)
     for index in range(sound.count, named):
         header = chain.unpack_header(segment.read_chain(index * HEADER_SIZE, HEADER_SIZE))
@@ -145,18 +159,18 @@ def _sound_headers(view: View, named: int, *, check_bytes: bool) -> _Sound:
                 break
             if header.end_position > data_size:
                 break
-            if check_bytes:
+            if not same_boot and index >= synced:
                 block.check_against(segment.read_data(header.position, header.length), header)
         except Corrupt:
             break
-        sound = _Sound(index + 1, header.end_position, header.end_offset, header.hash, [])
+        sound = _Sound(index + 1, header.end_position, header.end_offset, header.hash, [], header.epoch)
     return sound
 
 
 def _whole_blocks(view: View, sound: _Sound, data_size: int) -> tuple[_Sound, str]:
     """Step 2: blocks behind the chain's end that say of themselves that they belong there."""
     segment = view.active
-    end, next_offset, head = sound.end, sound.next_offset, sound.head
+    end, next_offset, head, epoch = sound.end, sound.next_offset, sound.head, sound.epoch
     headers: list[Header] = []
     reason = ""
     while end < data_size:
@@ -171,14 +185,25 @@ def _whole_blocks(view: View, sound: _Sound, data_size: int) -> tuple[_Sound, st
             break
         headers.append(header)
         end, next_offset, head = header.end_position, header.end_offset, header.hash
-    return _Sound(sound.count, end, next_offset, head, headers), reason
+        epoch = header.epoch
+    return _Sound(sound.count, end, next_offset, head, headers, epoch), reason
 
 
-def header_of(data: Any, previous: bytes, position: int) -> Header:
-    """The header of a block, made from the block itself. Corrupt when its digest is wrong."""
-    fields, digest = block.check(data)
-    placed = chain.with_place(fields, position, len(data))
-    return chain.unpack_header(placed + digest + chain.link(previous, fields, digest))
+def _refuse_damage(view: View, found: _Sound, data_size: int, reason: str) -> None:
+    """Below the watermark nothing may be cut: what is bad or missing there is damage."""
+    known, segment = view.state, view.active
+    synced = known.synced_length if known.is_of(segment.entry) else 0
+    if found.end >= synced and found.end <= data_size:
+        return
+    raise Corrupt(
+        f"rows that were synced to disk are damaged: {reason or 'the data file is too short'}",
+        topic=view.identity.topic,
+        partition=view.identity.number,
+        file=str(segment.data_path),
+        position=min(found.end, data_size),
+        offset=found.next_offset,
+        hint="rows before it can still be read; `virta verify` tells more",
+    )
 
 
 def _last_named_offset(segment: Segment, named: int, otherwise: int) -> int:
@@ -187,17 +212,8 @@ def _last_named_offset(segment: Segment, named: int, otherwise: int) -> int:
     return header.end_offset if otherwise <= header.end_offset < otherwise + (1 << 32) else otherwise
 
 
-def _write_epoch(view: View, lock_descriptor: int, *, raise_epoch: bool) -> None:
-    view.state = state.write(
-        view.files,
-        lock_descriptor,
-        dataclasses.replace(
-            view.state,
-            epoch=view.state.epoch + (1 if raise_epoch else 0),
-            boot_id=view.files.boot_id(),
-            generation=view.manifest.generation,
-        ),
-    )
+def _write_state(view: View, lock_descriptor: int, **changes: Any) -> None:
+    view.state = state.write(view.files, lock_descriptor, dataclasses.replace(view.state, **changes))
 
 
 def _keep_evidence(files: Files, segment: Segment, data_from: int, chain_from: int) -> str:
@@ -232,36 +248,8 @@ def _copy(files: Files, source: int, start: int, target: Path) -> None:
             write_fully(files, descriptor, piece, written)
             written += len(piece)
         files.sync(descriptor)
-    finally:
-        files.close(descriptor)
-
-
-def rebuild_chain(files: Files, data_path: Path, *, previous: bytes, start: int, end: int | None) -> bytes:
-    """The bytes of a chain file, made from the data file alone.
-
-    `start` is the length of the schema message, `end` where the blocks end (None: where
-    the file's last whole block does). Raises Corrupt at the first bad block before `end`.
-    """
-    descriptor = files.open(data_path)
-    try:
-        size = files.size(descriptor)
-        limit = size if end is None else min(end, size)
-
-        def read(at: int, length: int) -> bytes:
-            return read_fully(files, descriptor, length, at)
-
-        headers = []
-        at = start
-        while at < limit:
-            try:
-                length = block.measure(read, at, limit)
-                header = header_of(read(at, length), previous, at)
-            except Corrupt as error:
-                if end is None:
-                    break
-                raise Corrupt(error.message, file=str(data_path), position=at) from error
-            headers.append(header.to_bytes())
-            at, previous = header.end_position, header.hash
-        return b"".join(headers)
+    except BaseException:
+        files.unlink(target)  # a copy cut short, made again at every try, would eat up the disk
+        raise
     finally:
         files.close(descriptor)

@@ -25,6 +25,13 @@ from virta.storage.layout import PartitionPaths
 from virta.storage.manifest import Entry
 
 
+# Headers of one read of blocks; a block has at least some 400 bytes of metadata.
+_HEADERS_PER_READ = 4096
+_SMALLEST_BLOCK = 384
+# A read larger than this is held against the file's size before memory is set aside for it.
+_BELIEVED_BYTES = 64 * 1024 * 1024
+
+
 class StoredBlock:
     """A block with its place in history. The bytes may still lie in several parts."""
 
@@ -135,23 +142,54 @@ class Segment:
             return self.entry.previous_hash
         return self.read_chain(index * HEADER_SIZE - 32, 32)
 
+    def checked_header(self, index: int) -> Header:
+        """The header at this index, which must follow from the hash before it."""
+        header = chain.unpack_header(self.read_chain(index * HEADER_SIZE, HEADER_SIZE))
+        fields = chain.without_place(header.fields())
+        if chain.link(self.hash_before(index), fields, header.digest) != header.hash:
+            raise self._broken(index)
+        return header
+
+    def covering(self, count: int, offset: int) -> int:
+        """Index of the block that covers the offset, or `count` behind them all.
+
+        Bisection believes what it reads, so where it ends is looked at: the spans of good
+        headers cover every offset once.
+        """
+        index = self.headers(count).first_ending_after(offset)
+        if index < count:
+            header = self.checked_header(index)
+            if not header.base_offset <= offset < header.end_offset:
+                raise Corrupt(
+                    f"the chain leads to offset {header.base_offset} where {offset} was looked for",
+                    file=str(self.chain_path),
+                    position=index * HEADER_SIZE,
+                )
+        elif count:
+            self.checked_header(count - 1)
+        return index
+
+    def _broken(self, index: int) -> Corrupt:
+        return Corrupt(
+            "the header's hash does not follow from the one before",
+            file=str(self.chain_path),
+            position=index * HEADER_SIZE,
+        )
+
     def read_blocks(self, start: int, stop: int, *, max_bytes: int, verify: bool = True) -> list[StoredBlock]:
         """The blocks of headers `start` to `stop`, at least one, up to about `max_bytes` of them.
 
         They lie one after another, so one read serves them all.
         """
-        raw = self.read_chain(start * HEADER_SIZE, (min(stop, start + 4096) - start) * HEADER_SIZE)
+        most = min(stop - start, _HEADERS_PER_READ, max_bytes // _SMALLEST_BLOCK + 1)
+        raw = self.read_chain(start * HEADER_SIZE, most * HEADER_SIZE)
         previous = self.hash_before(start)
         good = chain.check_links(raw, previous)
         if good == 0:
-            raise Corrupt(
-                "the header's hash does not follow from the one before",
-                file=str(self.chain_path),
-                position=start * HEADER_SIZE,
-            )
+            raise self._broken(start)
         headers = self._run(raw, good, max_bytes)
         first = headers[0].position
-        data = memoryview(self.read_data(first, headers[-1].end_position - first))
+        data = memoryview(self._whole_data(first, headers[-1].end_position - first))
         blocks = []
         for header in headers:
             part = data[header.position - first : header.end_position - first]
@@ -161,6 +199,15 @@ class Segment:
             blocks.append(stored)
             previous = header.hash
         return blocks
+
+    def _whole_data(self, at: int, length: int) -> Any:
+        """Exactly these bytes. Place and length are outside the hash, so they are not believed."""
+        if length > _BELIEVED_BYTES and self._data_map is None:
+            length = max(0, min(length, self._files.size(self.data_descriptor) - at))
+        data = self.read_data(at, length)
+        if len(data) != length or not length:
+            raise Corrupt("the data file ends before the block does", file=str(self.data_path), position=at)
+        return data
 
     def _run(self, raw: bytes, count: int, max_bytes: int) -> list[Header]:
         headers = [chain.unpack_header(raw)]

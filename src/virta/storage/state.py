@@ -7,8 +7,8 @@
      24    4   topic_version      a writer with another one reloads the topic's configuration
      28    4   flags              1: a sync failed, 2: the topic is locked, 4: the topic is dropped
      32    4   epoch
-     36    4   reserved
-     40    8   segment_base       of the active segment, to which the next three belong
+     36    4   segment_generation with the next one: the segment to which the watermark belongs
+     40    8   segment_base       another than the manifest's active one: a roll was not finished
      48    8   synced_offset      rows before it survive a power loss
      56    8   synced_blocks      headers in the chain file up to there
      64    8   synced_length      bytes in the data file up to there
@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from blake3 import blake3
 
 from virta.storage.files import Files, write_fully
+from virta.storage.manifest import Entry
 
 MAGIC = b"VIRTAST1"
 SLOT_DISTANCE = 512
@@ -52,6 +53,7 @@ class State:
     topic_version: int = 0
     flags: int = 0
     epoch: int = 0
+    segment_generation: int = 0
     segment_base: int = 0
     synced_offset: int = 0
     synced_blocks: int = 0
@@ -68,7 +70,7 @@ class State:
             self.topic_version,
             self.flags,
             self.epoch,
-            0,
+            self.segment_generation,
             self.segment_base,
             self.synced_offset,
             self.synced_blocks,
@@ -78,6 +80,14 @@ class State:
             self.synced_hash,
         )
         return fields + blake3(fields).digest()
+
+    def is_of(self, entry: Entry) -> bool:
+        """Whether the watermark belongs to this segment."""
+        return (self.segment_base, self.segment_generation) == (entry.base, entry.generation)
+
+    def is_checked_in(self, boot_id: bytes) -> bool:
+        """Whether all blocks above the watermark were checked in this boot; never where none is known."""
+        return self.boot_id == boot_id and any(boot_id)
 
 
 def parse(data: bytes) -> State | None:
@@ -96,6 +106,7 @@ def _parse_slot(data: bytes) -> State | None:
         topic_version=values[3],
         flags=values[4],
         epoch=values[5],
+        segment_generation=values[6],
         segment_base=values[7],
         synced_offset=values[8],
         synced_blocks=values[9],

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from blake3 import blake3
 
-from virta.errors import Corrupt, HistoryChanged, NotFound
-from virta.storage import block, chain, manifest, state
+from virta.errors import Corrupt, HistoryChanged
+from virta.storage import block, chain, manifest, rebuild, state
 from virta.storage.chain import HEADER_SIZE, Header
 from virta.storage.files import Files
 from virta.storage.layout import PartitionPaths
@@ -101,10 +101,18 @@ class View:
         self.last_timestamp = 0
         self.cuts = 0  # how often history known here was found changed
         try:
-            self.look_from_end()
+            self._look_first()
         except BaseException:
             self.close()
             raise
+
+    def _look_first(self) -> None:
+        try:
+            self.look_from_end()
+        except Corrupt as error:
+            if error.file != str(self.active.chain_path):
+                raise
+            self._mend(self.manifest.active)
 
     # -- where things are ---------------------------------------------------------------
 
@@ -124,11 +132,59 @@ class View:
             )
         try:
             return Segment(self.files, self.paths, entry, schema, write=self.write)
-        except FileNotFoundError as error:
-            raise NotFound(
-                f"{error.filename} is missing",
-                hint="run `virta doctor`: a chain file is rebuilt from its data file",
+        except (FileNotFoundError, Corrupt) as error:
+            self._explain(entry, error)
+            return Segment(self.files, self.paths, entry, schema, write=self.write)
+
+    def _explain(self, entry: Entry, error: FileNotFoundError | Corrupt) -> None:
+        """A segment does not open: it was removed, or damaged; a chain file is made again."""
+        now = manifest.load(self.files, self.paths.manifest)
+        if all((one.base, one.generation) != (entry.base, entry.generation) for one in now.segments):
+            self.manifest = now if now.active == self.manifest.active else self.manifest
+            raise self.removed(entry.base)
+        file = error.file if isinstance(error, Corrupt) else str(error.filename)
+        if file == str(self.paths.chain(entry.base, entry.generation)):
+            self._make_chain(entry)
+        elif isinstance(error, Corrupt):
+            raise error
+        else:
+            raise Corrupt(
+                "a data file is missing",
+                topic=self.identity.topic,
+                partition=self.identity.number,
+                file=file,
+                hint="restore it from a backup; `virta verify` tells what is still trustworthy",
             ) from error
+
+    def _make_chain(self, entry: Entry) -> None:
+        try:
+            rebuild.mend_chain(self.files, self.paths, entry)
+        except OSError as error:
+            raise Corrupt(
+                f"the chain file is missing or damaged, and cannot be made again here: {error.strerror}",
+                topic=self.identity.topic,
+                partition=self.identity.number,
+                file=str(self.paths.chain(entry.base, entry.generation)),
+                hint=f"let a process that may write there run `virta doctor --repair {self.identity.topic}`",
+            ) from error
+
+    def _mend(self, entry: Entry) -> Segment:
+        """Make a segment's chain file again from its data, and go on with the new one."""
+        self._make_chain(entry)
+        self._sealed.pop(entry.base, None)
+        opened = self._open(entry)
+        if entry.is_active:
+            self._read_state()
+            self.switch_active(opened)
+            self.look_from_end()
+        return opened
+
+    def mended(self, error: Corrupt) -> Segment | None:
+        """The segment whose chain file the error names, with that file made again; else None."""
+        for entry in self.manifest.segments:
+            if error.file == str(self.paths.chain(entry.base, entry.generation)):
+                return self._mend(entry)
+        return None
 
     def segment(self, index: int) -> Segment:
         """The segment of the manifest's entry at this index, open."""
@@ -168,6 +224,14 @@ class View:
 
     def plan(self, start: int, end: int) -> list[Stretch]:
         """The stretches of blocks that hold the rows from `start` up to `end`."""
+        try:
+            return self._plan(start, end)
+        except Corrupt as error:
+            if self.mended(error) is None:
+                raise
+            return self._plan(start, end)
+
+    def _plan(self, start: int, end: int) -> list[Stretch]:
         stretches = []
         end = min(end, self.next_offset)
         index = self.segment_index(start)
@@ -300,7 +364,10 @@ class View:
         self.data_end = 0
 
     def _look_again(self, known: Token) -> None:
-        """The active segment may have been cut: forget what was known of it."""
+        """The active segment may have been cut, or its chain made again: forget what was known of it."""
+        chain_now = self.files.identity(self.active.chain_path)
+        if chain_now != self.files.identity_of(self.active.chain_descriptor):
+            self.active = self._open(self.manifest.active)
         self.look_from_end()
         if known.offset < self.start_offset:
             return
