@@ -69,6 +69,7 @@ class Stored:
         self.open()
 
     def append(self, rows: int = 3, *, width: int = 8) -> StoredBlock:
+        self.view.refresh()
         start = self.view.next_offset
         batch = pa.record_batch(
             [pa.array(range(start, start + rows)), pa.array([f"user {n:0{width}}" for n in range(rows)])],

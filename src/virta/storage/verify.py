@@ -25,7 +25,6 @@ meanwhile is looked at again before it is called damage.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -216,7 +215,7 @@ class _Verification:
                     self.context.problem(
                         f"a removal of the rows before offset {receipt['to']} was begun and not finished",
                         "notice",
-                        cure=f"virta steward --once {shlex.quote(self.topic)}",
+                        cure="virta steward --once",
                     )
                 )
         if first.base == 0 and first.previous_hash == self.context.identity.genesis():
@@ -271,7 +270,7 @@ class _Verification:
             return self.context.problem(text, "notice", file=str(path))
         if segment_of(name) is not None or name.startswith("."):
             text = "left by a change of segments that was interrupted; nothing refers to it"
-            cure = f"virta steward --once {shlex.quote(self.topic)}"
+            cure = "virta steward --once"
             return self.context.problem(text, "notice", file=str(path), cure=cure)
         return self.context.problem("a file that does not belong to a partition", "warning", file=str(path))
 

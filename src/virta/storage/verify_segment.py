@@ -21,7 +21,7 @@ from virta.storage.chain import HEADER_SIZE, Header
 from virta.storage.files import Files, read_fully
 from virta.storage.layout import PartitionPaths
 from virta.storage.manifest import Entry, Manifest
-from virta.storage.recovery import header_of
+from virta.storage.rebuild import header_of
 from virta.storage.state import State
 from virta.storage.view import Identity
 from virta.types import Problem
@@ -150,9 +150,6 @@ class Context:
     def manifest(self) -> Manifest:
         return manifest.load(self.files, self.paths.manifest)
 
-    def is_same_boot(self, known: State) -> bool:
-        return known.boot_id == self.boot_id != bytes(16)
-
     def quietly(self, look: Callable[[], None]) -> bool:
         """Look at something while no writer is at work; False when one does not pause."""
         descriptor = self.files.open(self.paths.lock)
@@ -202,7 +199,7 @@ class SegmentWalk:
         self.chain_path = context.paths.chain(*file_key(entry))
         self.end = 0  # in the data file: where the next block belongs
         self.synced_blocks = 0
-        if entry.is_active and known.segment_base == entry.base:
+        if entry.is_active and known.is_of(entry):
             self.synced_blocks = known.synced_blocks
         self.known = known
         self.bad_headers = 0
@@ -459,7 +456,7 @@ class SegmentWalk:
         """Whether a crash may have left this: above the watermark, and not merely in the page cache."""
         if not self.entry.is_active or index < self.synced_blocks:
             return False
-        return not self._chain_size or not self.context.is_same_boot(self.known)
+        return not self._chain_size or not self.known.is_checked_in(self.context.boot_id)
 
     def _report_missing_chain(self) -> None:
         self.found.problems.append(
