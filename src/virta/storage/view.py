@@ -107,12 +107,17 @@ class View:
             raise
 
     def _look_first(self) -> None:
+        """Take the active chain; one that breaks off, or ends before what was synced, is made again."""
+        known, entry = self.state, self.manifest.active
         try:
             self.look_from_end()
+            is_whole = not known.is_of(entry) or self.blocks >= known.synced_blocks
         except Corrupt as error:
             if error.file != str(self.active.chain_path):
                 raise
-            self._mend(self.manifest.active)
+            is_whole = False
+        if not is_whole:
+            self._mend(entry)
 
     # -- where things are ---------------------------------------------------------------
 
