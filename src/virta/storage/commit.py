@@ -53,6 +53,9 @@ from virta.storage.state import State
 from virta.storage.view import Identity, View, schema_digest
 
 
+# Room asked for ahead of the data: none for small files, then as much again, at most this.
+_RESERVE_FROM_BYTES = 1024 * 1024
+_RESERVE_BYTES = 64 * 1024 * 1024
 # A header gives a block's length in 32 bits.
 _SIZE_LIMIT = 1 << 32
 
@@ -169,7 +172,7 @@ class Committer:
             or self.files.size(view.active.data_descriptor) != view.data_end
             or self.files.size(view.active.chain_descriptor) != view.blocks * HEADER_SIZE
         ):
-            self._recover()
+            self.recover()
         else:
             self._retake_tip()
         if view.state.flags & state.LOCKED:
@@ -184,7 +187,8 @@ class Committer:
                 hint="check the disk, then run `virta doctor --repair`",
             )
 
-    def _recover(self) -> None:
+    def recover(self) -> None:
+        """See to what a crash left. The lock is held."""
         found = recovery.recover(self.view, self.lock.descriptor)
         self._producers = None
         self.recovered = True
@@ -388,6 +392,26 @@ class Committer:
         view.blocks += len(waiting)
         view.take(waiting[-1][0].header)
         self.waiting = []
+        if view.data_end > self._reserved:
+            self._reserve()
+
+    def _reserve(self) -> None:
+        """Ask for room ahead: writing into it costs a third less than making the file grow.
+
+        As much as there is already, so that small topics stay small. What is left over
+        goes back when the segment is sealed or the partition closed.
+        """
+        view = self.view
+        ahead = min(view.data_end, _RESERVE_BYTES, max(0, self.segment_bytes - view.data_end))
+        self._reserved = view.data_end + max(ahead, _RESERVE_FROM_BYTES) // 2
+        if view.data_end >= _RESERVE_FROM_BYTES and ahead:
+            self.files.reserve(view.active.data_descriptor, view.data_end, ahead)
+
+    def give_back(self) -> None:
+        """Let go of reserved room behind the end. The lock is held and nothing waits."""
+        if self._reserved:
+            self.files.truncate(self.view.active.data_descriptor, self.view.data_end)
+            self._reserved = 0
         self.promised = 0
 
     def _give_up(self, error: BaseException) -> None:

@@ -98,8 +98,14 @@ class ChainMender:
             self._replace(self._sealed_chain())
 
     def is_good(self) -> bool:
-        """Whether a sealed segment's chain file is what its data says."""
+        """Whether the chain file is what the data says. The active segment's may say more than is whole."""
+        if self._entry.is_active:
+            return self._names(bytes(self._collect(None).data), or_more=True)
         return self._names(self._sealed_chain())
+
+    def check_synced(self, known: State) -> None:
+        """That all data of the active segment below the watermark is whole; Corrupt otherwise."""
+        self._active_chain(known)
 
     def _replace(self, made: bytes) -> None:
         replace_file(self._files, self._chain_path, made)
@@ -155,8 +161,8 @@ class ChainMender:
                 return  # rolled meanwhile; whoever asked looks again
             known = state.parse(self._files.pread(descriptor, state.READ_SIZE, 0)) or State()
             made = self._active_chain(known)
-            if self._names(made):
-                return  # somebody else was faster
+            if self._names(made, or_more=True):
+                return  # somebody else was faster; what is named beyond the data is recovery's matter
             self._replace(made)
             state.write(self._files, descriptor, dataclasses.replace(known, epoch=known.epoch + 1))
         finally:
@@ -172,14 +178,15 @@ class ChainMender:
                 )
             time.sleep(0.005)
 
-    def _names(self, made: bytes) -> bool:
-        """Whether the chain file holds exactly this already."""
+    def _names(self, made: bytes, *, or_more: bool = False) -> bool:
+        """Whether the chain file holds exactly this already (or begins with it)."""
         try:
             descriptor = self._files.open(self._chain_path)
         except FileNotFoundError:
             return False
         try:
-            return read_fully(self._files, descriptor, len(made) + 1, 0) == made
+            found = read_fully(self._files, descriptor, len(made) + 1, 0)
+            return found[: len(made)] == made if or_more else found == made
         finally:
             self._files.close(descriptor)
 

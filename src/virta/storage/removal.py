@@ -18,7 +18,7 @@ from pathlib import Path
 
 from virta.storage import manifest
 from virta.storage.commit import Committer
-from virta.storage.files import Files
+from virta.storage.files import Files, SyncFailed, sync_file
 from virta.storage.layout import PartitionPaths, segment_of
 from virta.storage.manifest import Entry, Manifest
 
@@ -54,8 +54,12 @@ def remove_oldest(committer: Committer, count: int, reason: str) -> Removal:
     segments = view.manifest.segments
     assert 0 < count < len(segments)
     removal = describe_removal(segments, count)
-    _write_receipt(committer, segments, count, removal, reason)
-    _switch(committer, Manifest(generation=view.manifest.generation + 1, segments=segments[count:]))
+    try:
+        _write_receipt(committer, segments, count, removal, reason)
+        _switch(committer, Manifest(generation=view.manifest.generation + 1, segments=segments[count:]))
+    except SyncFailed:
+        committer.mark_failed()
+        raise
     for entry in segments[:count]:
         for path in segment_files(view.paths, entry):
             committer.files.unlink(path)
@@ -78,11 +82,7 @@ def _write_receipt(
             "hash_after": segments[count].previous_hash.hex(),
         }
     )
-    try:
-        committer.files.sync(committer.view.active.data_descriptor)
-    except OSError:
-        committer.mark_failed()
-        raise
+    sync_file(committer.files, committer.view.active.data_descriptor)
 
 
 def _switch(committer: Committer, following: Manifest) -> None:

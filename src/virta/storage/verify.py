@@ -125,7 +125,7 @@ class _Verification:
         try:
             loaded = self.context.manifest()
         except (Corrupt, OSError) as error:
-            self._problem_of(error, self.paths.manifest, cure=repair_command(self.topic))
+            self._problem_of(error, self.paths.manifest, cure=RESTORE)
             self.found.distrust(0)
             return self._report(Place(offset=0, head=b""))
         self.context.total_bytes = self._total_bytes(loaded)
