@@ -172,7 +172,7 @@ def _has_more(file: Any) -> bool:
 
 
 def _text_chunks(file: Any, form: str, name: str, schema: pa.Schema, max_rows: int) -> Iterator[Chunk]:
-    builder = _Builder(schema, name)
+    builder = Builder(schema, name)
     if form == "json":
         yield from _json_chunks(file, name, builder, max_rows)
     elif form == "jsonl":
@@ -183,7 +183,7 @@ def _text_chunks(file: Any, form: str, name: str, schema: pa.Schema, max_rows: i
         yield from _tsv_chunks(file, name, schema, builder, max_rows)
 
 
-class _Builder:
+class Builder:
     """Makes batches of a schema from rows of JSON values."""
 
     def __init__(self, schema: pa.Schema, name: str) -> None:
@@ -241,7 +241,7 @@ class _Builder:
         return self._known
 
 
-def _json_line_chunks(file: Any, name: str, builder: _Builder, max_rows: int) -> Iterator[Chunk]:
+def _json_line_chunks(file: Any, name: str, builder: Builder, max_rows: int) -> Iterator[Chunk]:
     for run in _lines(file, name):
         rows: list[dict[str, Any]] = []
         places: list[int] = []
@@ -259,7 +259,7 @@ def _json_line_chunks(file: Any, name: str, builder: _Builder, max_rows: int) ->
             yield builder.from_rows(rows, places, share)
 
 
-def _parsed(line: bytes, name: str, place: int, builder: _Builder) -> dict[str, Any] | None:
+def _parsed(line: bytes, name: str, place: int, builder: Builder) -> dict[str, Any] | None:
     """The object on a line; None for an empty line."""
     try:
         text = line.decode().strip()
@@ -285,7 +285,7 @@ def _parsed(line: bytes, name: str, place: int, builder: _Builder) -> dict[str, 
     return row
 
 
-def _json_chunks(file: Any, name: str, builder: _Builder, max_rows: int) -> Iterator[Chunk]:
+def _json_chunks(file: Any, name: str, builder: Builder, max_rows: int) -> Iterator[Chunk]:
     """A whole JSON document: an array of objects, or one object; also lines, if it is that."""
     data = file.read()
     try:
@@ -308,7 +308,7 @@ def _json_chunks(file: Any, name: str, builder: _Builder, max_rows: int) -> Iter
         yield builder.from_rows(part, range(start + 1, start + 1 + len(part)), len(data) if not start else 0)
 
 
-def _check_names(names: Sequence[str], name: str, builder: _Builder) -> None:
+def _check_names(names: Sequence[str], name: str, builder: Builder) -> None:
     for at, column in enumerate(names):
         if column not in builder.known:
             raise SchemaMismatch(
@@ -318,7 +318,7 @@ def _check_names(names: Sequence[str], name: str, builder: _Builder) -> None:
             raise SchemaMismatch(f'{name}:1: column "{column}" is there twice', column=column)
 
 
-def _readers(names: Sequence[str], schema: pa.Schema, builder: _Builder) -> dict[str, Callable[[str], Any]]:
+def _readers(names: Sequence[str], schema: pa.Schema, builder: Builder) -> dict[str, Callable[[str], Any]]:
     return {
         name: cell_reader(schema.field(name).type, builder.loads) for name in names if name not in _STAMPED
     }
@@ -327,7 +327,7 @@ def _readers(names: Sequence[str], schema: pa.Schema, builder: _Builder) -> dict
 def _cells_to_chunk(
     cells: dict[str, list[str | None]],
     readers: dict[str, Callable[[str], Any]],
-    builder: _Builder,
+    builder: Builder,
     places: Sequence[int],
     bytes: int,
     name: str,
@@ -347,7 +347,7 @@ def _cells_to_chunk(
     return builder.from_columns(columns, places, bytes, word)
 
 
-def _tsv_chunks(file: Any, name: str, schema: pa.Schema, builder: _Builder, max_rows: int) -> Iterator[Chunk]:
+def _tsv_chunks(file: Any, name: str, schema: pa.Schema, builder: Builder, max_rows: int) -> Iterator[Chunk]:
     names: list[str] = []
     readers: dict[str, Callable[[str], Any]] = {}
     for run in _lines(file, name):
@@ -419,7 +419,7 @@ class _Raw(io.RawIOBase):
         return taken
 
 
-def _csv_chunks(file: Any, name: str, schema: pa.Schema, builder: _Builder, max_rows: int) -> Iterator[Chunk]:
+def _csv_chunks(file: Any, name: str, schema: pa.Schema, builder: Builder, max_rows: int) -> Iterator[Chunk]:
     """Cells as text from Arrow's reader, which tells null (an empty cell) from empty text ("")."""
     from pyarrow import csv  # only for csv
 

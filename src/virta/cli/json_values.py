@@ -25,6 +25,7 @@ import base64
 import binascii
 import decimal
 import json
+import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -295,7 +296,7 @@ _NULL = type(None)
 
 
 def _is_written_as_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind) or pa.types.is_date32(kind) or pa.types.is_time(kind))
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date32(kind))
 
 
 def _quick_types(kind: pa.DataType) -> frozenset[type]:
@@ -368,7 +369,7 @@ def _decimal_decoder(kind: pa.DataType) -> Callable[[Any], Any]:
 
 
 def _cast_decoder(kind: pa.DataType) -> Callable[[Any], Any]:
-    """Moments, dates and times: Arrow reads the text, and a number is the stored value itself."""
+    """Moments and dates: Arrow reads the text, and a number is the stored value itself."""
 
     def decode(value: Any) -> Any:
         if type(value) is int and pa.types.is_timestamp(kind):
@@ -379,6 +380,27 @@ def _cast_decoder(kind: pa.DataType) -> Callable[[Any], Any]:
             return pa.scalar(value).cast(kind).value
         except pa.ArrowException:
             raise misfit(value, kind) from None
+
+    return decode
+
+
+_CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d)(?:\.(\d{1,9}))?)?", re.ASCII)
+
+
+def _clock_decoder(kind: pa.DataType) -> Callable[[Any], Any]:
+    """Times of day, which Arrow prints but does not read."""
+    per_second = _UNITS_PER_SECOND[kind.unit]
+
+    def decode(value: Any) -> Any:
+        match = _CLOCK.fullmatch(value) if isinstance(value, str) else None
+        if match is None:
+            raise misfit(value, kind)
+        seconds = int(match[1]) * 3600 + int(match[2]) * 60 + int(match[3] or 0)
+        nanoseconds = int((match[4] or "0").ljust(9, "0"))
+        part, finer = divmod(nanoseconds * per_second, 10**9)
+        if finer:
+            raise misfit(value, kind)
+        return seconds * per_second + part
 
     return decode
 
@@ -488,7 +510,7 @@ _LEAVES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], Call
     (pa.types.is_decimal, _decimal_decoder),
     (pa.types.is_timestamp, _cast_decoder),
     (pa.types.is_date, _cast_decoder),
-    (pa.types.is_time, _cast_decoder),
+    (pa.types.is_time, _clock_decoder),
     (pa.types.is_duration, _duration_decoder),
     (pa.types.is_null, lambda kind: _only(kind, _NULL)),
 )

@@ -23,6 +23,7 @@ _LEAST = 6
 _GAP = "  "
 
 _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+_RED, _GREEN, _YELLOW = "\x1b[1;31m", "\x1b[32m", "\x1b[33m"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +64,22 @@ class Layout:
         return lines
 
     def dim(self, text: str) -> str:
-        return f"{_DIM}{text}{_RESET}" if self.color and text else text
+        return self._colored(_DIM, text)
 
     def bold(self, text: str) -> str:
-        return f"{_BOLD}{text}{_RESET}" if self.color and text else text
+        return self._colored(_BOLD, text)
+
+    def good(self, text: str) -> str:
+        return self._colored(_GREEN, text)
+
+    def warn(self, text: str) -> str:
+        return self._colored(_YELLOW, text)
+
+    def bad(self, text: str) -> str:
+        return self._colored(_RED, text)
+
+    def _colored(self, color: str, text: str) -> str:
+        return f"{color}{text}{_RESET}" if self.color and text else text
 
 
 def _text(value: Any) -> str:

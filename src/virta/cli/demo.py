@@ -1,0 +1,278 @@
+"""`virta demo`: see it work. A log of its own, live topics, several processes, and a changed byte."""
+
+from __future__ import annotations
+
+import json
+import random
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import virta
+from virta.cli.invocation import Invocation
+from virta.cli.report import Exit
+from virta.cli.table import Layout, Table
+from virta.cli.text import count, rate, span
+from virta.cli.verify import lines_of
+from virta.errors import UsageError
+from virta.requests import format_size
+
+if TYPE_CHECKING:
+    from virta.log import Log
+    from virta.topics.topic import Topic
+
+_SENSORS_PER_SECOND = 200
+_BATCH_ROWS = 1000
+# How long the other process may take to end once the last row is appended.
+_PATIENCE_SECONDS = 30.0
+_END = "the end"
+
+
+@click.command()
+@click.argument("directory", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.1, 3600),
+    default=3.0,
+    show_default=True,
+    metavar="N",
+    help="How long the live part runs.",
+)
+@click.pass_context
+def demo(context: click.Context, directory: Path | None, seconds: float) -> None:
+    """See it work: a log with sample data, several processes, and what to do next.
+
+    Makes a log in a temporary directory, or in the one given; writes, reads, tails from
+    another process, verifies, and changes a byte in a copy to show that `verify` finds it.
+
+    \b
+    Examples:
+      virta demo
+      virta demo --seconds 10
+      virta demo ./demo-events
+    """
+    place = _place(directory)
+    run = _Demo(context.obj, place)
+    run.play(seconds)
+    run.say_what_next()
+    if run.failures:
+        context.exit(Exit.FAILED)
+
+
+def _place(directory: Path | None) -> Path:
+    if directory is None:
+        return Path(tempfile.mkdtemp(prefix="virta-demo-"))
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise UsageError(
+            f"{directory} is there already", hint="give the demo a directory that is new or empty"
+        )
+    return directory.absolute()
+
+
+@dataclass(slots=True)
+class _Demo:
+    invocation: Invocation
+    place: Path
+    failures: list[str] = field(default_factory=list)
+    layout: Layout = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.layout = Layout.of(self.invocation, True, {})
+
+    def play(self, seconds: float) -> None:
+        with virta.open(self.place) as log:
+            self._step("A log is a directory", str(log.path))
+            orders = _make_topics(log)
+            self._live(log, orders, seconds)
+            self._look(orders)
+            self._verify(log)
+            self._change_a_byte(log, orders)
+
+    # -- the steps ------------------------------------------------------------------------------
+
+    def _live(self, log: Log, orders: Topic, seconds: float) -> None:
+        """This process appends orders, one makes up sensors, one tails; all at once, no daemon."""
+        self._step("Three processes at once", "this one appends orders, one sensors, one tails")
+        tailer = _start(log, "tail", "orders", "--columns", "id,user", "-o", "jsonl")
+        makers = _start(
+            log,
+            *("gen", "sensors", "--template", "sensors", "--seed", "7", "-q"),
+            *("--rate", str(_SENSORS_PER_SECOND)),
+            *("--count", str(max(1, int(seconds * _SENSORS_PER_SECOND)))),
+        )
+        try:
+            rows, taken, single = _append_orders(orders, seconds)
+            seen, behind = _seen_by(tailer)
+            makers.wait(_PATIENCE_SECONDS)
+        finally:
+            for process in (tailer, makers):
+                process.kill()
+                process.wait()
+        self._fact(
+            "appended",
+            f"{count(rows, 'order')} in batches of {count(_BATCH_ROWS)}: {rate(rows, taken)} rows/s",
+        )
+        self._fact(
+            "", f"{count(len(single), 'order')} one by one: {span(sorted(single)[len(single) // 2])} each"
+        )
+        sensors = log.topic("sensors").next_offset
+        self._fact("meanwhile", f"{count(sensors, 'row')} of sensors from the second process")
+        total = rows + len(single)
+        self._check(
+            seen == total, f"the third process read {count(seen)} of {count(total, 'order')} as they came"
+        )
+        self._fact("", f"the last one {span(behind)} after it was appended")
+        self._check(makers.returncode == 0 and sensors > 0, "the second process ended well")
+
+    def _look(self, orders: Topic) -> None:
+        self._step("Any Arrow reader takes it", "virta read 'orders@-3:' --where 'amount > 100'")
+        self._table(orders[-500:].where("amount > 100"))
+        total = orders[:].columns("amount").to_arrow()
+        begun = time.perf_counter()
+        rows = orders[:].to_arrow().num_rows
+        taken = time.perf_counter() - begun
+        self._fact("replay", f"{count(rows, 'row')} into Arrow in {span(taken)}: {rate(rows, taken)} rows/s")
+        import pyarrow.compute as pc  # not for --help
+
+        self._fact("sum", f"{pc.sum(total.column('amount')).as_py():,.2f} over all orders")
+
+    def _table(self, selection: Any) -> None:
+        from virta.cli.json_values import json_columns  # not for --help
+
+        table = Table(selection.schema.names, self.layout, header=True)
+        last = selection.to_arrow().slice(max(0, selection.count() - 3)).combine_chunks().to_batches()
+        rows = [row for batch in last for row in zip(*json_columns(batch), strict=True)]
+        for line in [*table.add(rows), *table.settle()]:
+            print(f"    {line}")
+
+    def _verify(self, log: Log) -> None:
+        self._step("Every byte is in a hash chain", "virta verify")
+        begun = time.perf_counter()
+        reports = {name: log.topic(name).verify() for name in log.topics()}
+        taken = time.perf_counter() - begun
+        for name, report in reports.items():
+            self._lines(lines_of(self.layout, name, report))
+        size = sum(report.bytes for report in reports.values())
+        self._fact("speed", f"{format_size(int(size / taken))}/s")
+        self._check(all(report.ok for report in reports.values()), "all topics verify")
+
+    def _change_a_byte(self, log: Log, orders: Topic) -> None:
+        """In a copy: what verification says when history is not what was written."""
+        self._step("One changed byte is found", "in a copy of this log")
+        log.sync()
+        with tempfile.TemporaryDirectory(prefix="virta-demo-changed-") as other:
+            copy = Path(other) / "copy"
+            shutil.copytree(log.path, copy)
+            place, position = _flip_a_byte(copy)
+            self._fact("changed", f"the byte at {count(position)} of {place.name}")
+            with virta.open(copy, create=False) as changed:
+                report = changed.topic("orders").verify(against=orders.head)
+        self._lines(lines_of(self.layout, "orders", report))
+        found = any(problem.severity == "damage" for problem in report.problems)
+        self._check(found and not report.ok, "the change was found")
+
+    # -- saying it ----------------------------------------------------------------------------------
+
+    def _step(self, title: str, detail: str) -> None:
+        print(f"\n{self.layout.bold(title)}  {self.layout.dim(detail)}", flush=True)
+
+    def _fact(self, name: str, text: str) -> None:
+        print(f"    {self.layout.dim(name.ljust(10))}{text}", flush=True)
+
+    def _lines(self, lines: list[str]) -> None:
+        print("\n".join(f"    {line}" if line else "" for line in lines), flush=True)
+
+    def _check(self, good: bool, what: str) -> None:
+        mark = self.layout.good("ok") if good else self.layout.bad("FAILED")
+        print(f"    {mark}{' ' * (8 if good else 4)}{what}", flush=True)
+        if not good:
+            self.failures.append(what)
+
+    def say_what_next(self) -> None:
+        if self.failures:
+            print(f"\n{self.layout.bad('Something went wrong:')} {'; '.join(self.failures)}")
+        else:
+            print(f"\n{self.layout.good('All of it worked.')}", end=" ")
+        where = shlex.quote(str(self.place))
+        print("The log is yours to try:\n")
+        print(f"    export VIRTA_LOG={where}")
+        print("    virta tail orders@-5: sensors@-5:")
+        print("    virta gen orders --template orders --rate 5")
+        print("    virta verify\n")
+        print(self.layout.dim(f"It goes with: rm -r {where}"))
+
+
+def _make_topics(log: Log) -> Topic:
+    from virta.cli.schema_text import schema_of_words  # Arrow is not for --help
+    from virta.cli.templates import BUILT_IN
+
+    made = {
+        name: log.create_topic(name, schema_of_words(BUILT_IN[name][0])) for name in ("orders", "sensors")
+    }
+    return made["orders"]
+
+
+def _start(log: Log, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "virta", "--log", str(log.path), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def _append_orders(orders: Topic, seconds: float) -> tuple[int, float, list[float]]:
+    """Batches for most of the time, then row by row; the last row is the end."""
+    from virta.cli.input import Builder
+    from virta.cli.templates import BUILT_IN, compile_template
+
+    chance, make = random.Random(1), compile_template(BUILT_IN["orders"][1])
+    made = [make(chance, row) for row in range(_BATCH_ROWS)]
+    batch = Builder(orders.schema, "demo").from_rows(made, range(_BATCH_ROWS), 0).rows
+    rows, taken = 0, 0.0
+    end = time.monotonic() + seconds * 0.7
+    while time.monotonic() < end or not rows:
+        begun = time.perf_counter()
+        rows += orders.append(batch).rows
+        taken += time.perf_counter() - begun
+        time.sleep(0.01)  # leave the other processes a turn on a small machine
+    single: list[float] = []
+    end = time.monotonic() + seconds * 0.3
+    while time.monotonic() < end or not single:
+        row = make(chance, rows + len(single))
+        begun = time.perf_counter()
+        orders.append(row)
+        single.append(time.perf_counter() - begun)
+        time.sleep(0.001)
+    orders.append({"id": time.monotonic_ns(), "user": _END, "amount": 0.0, "country": "FI"})
+    single.append(single[-1])
+    return rows, taken, single
+
+
+def _seen_by(tailer: subprocess.Popen[str]) -> tuple[int, float]:
+    """How many rows the tail printed until the last one, and how long after its append that was."""
+    assert tailer.stdout is not None
+    seen = 0
+    for line in tailer.stdout:
+        seen += 1
+        if _END in line:
+            return seen, (time.monotonic_ns() - json.loads(line)["id"]) / 1e9
+    return seen, float("nan")
+
+
+def _flip_a_byte(copy: Path) -> tuple[Path, int]:
+    """Change one byte in the middle of the orders' data."""
+    from virta.storage.layout import DATA_SUFFIX, LogPaths
+
+    data = sorted(LogPaths(root=copy).topic("orders").partition(0).root.glob(f"*{DATA_SUFFIX}"))[0]
+    position = data.stat().st_size // 2
+    with data.open("r+b") as file:
+        file.seek(position)
+        byte = file.read(1)
+        file.seek(position)
+        file.write(bytes([byte[0] ^ 1]))
+    return data, position
