@@ -129,6 +129,7 @@ def test_each_fact_of_a_partition_has_its_finding_and_cure(
 def log(tmp_path: Path) -> Iterator[Log]:
     with Log(tmp_path / "log") as log:
         log.create_topic("orders", {"id": int}).append([{"id": 1}, {"id": 2}])
+        log.sync()
         yield log
 
 
@@ -184,6 +185,7 @@ def test_the_cure_of_a_failed_sync_works(tmp_path: Path) -> None:
     with Log(tmp_path / "log") as log:
         topic = log.create_topic("orders", {"id": int})
         topic.append([{"id": 1}, {"id": 2}])
+        topic.sync()
         with topic.partition(0).stored.writing() as committer:
             committer.write_state(flags=state.FAILED)
         with pytest.raises(StorageFailed):

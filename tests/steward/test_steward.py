@@ -169,7 +169,7 @@ def test_appending_and_reading_go_on_meanwhile(log: Log, clock: Clock) -> None:
             removed += steward.run_once().segments
             rows = topic[-50:].to_arrow()
             ids = rows.column("id").to_pylist()
-            assert ids == list(range(ids[0], ids[0] + 50))
+            assert not ids or ids == list(range(ids[0], ids[0] + 50))
     finally:
         stop.set()
         writer.join()

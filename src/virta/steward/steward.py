@@ -198,6 +198,9 @@ def _act(partition: Partition, config: TopicConfig, now_us: int) -> PartitionRep
             if plan.seal:
                 committer.roll()
             removal = remove_oldest(committer, plan.remove, plan.reason)
+            held = partition.tail.bounds()
+            if held is not None and held[0] < removal.to_offset:
+                partition.tail.clear()  # what is gone is gone for this process's readers too
         cleaned = clean(committer, now_us=now_us)
     return _report(partition, plan, removal, tuple(path.name for path in cleaned))
 
