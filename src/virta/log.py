@@ -22,6 +22,8 @@ from virta.memory.registry import registry
 from virta.metadata.catalog import Catalog, TopicRecord
 from virta.metadata.schemas import build_schema, stored_schema
 from virta.settings import Settings
+from virta.steward import doctor
+from virta.steward.doctor import DoctorReport
 from virta.storage import state
 from virta.storage.files import Files, OperatingSystemFiles
 from virta.topics.configuration import new_config
@@ -152,6 +154,17 @@ class Log:
     def verify(self, *, progress: Any = None) -> dict[str, VerifyReport]:
         """Verify every topic; a report for each."""
         return {name: self.topic(name).verify(progress=progress) for name in self._catalog.names()}
+
+    # -- the doctor -----------------------------------------------------------------------------
+
+    def examine(self) -> DoctorReport:
+        """What the doctor finds: on this machine, and in this log's files."""
+        self._check_open()
+        return doctor.examine(self._catalog, self._clock)
+
+    def repair(self, name: str) -> list[str]:
+        """Cure what has a cure in a topic; what was done, in words."""
+        return doctor.repair(self.topic(name), self._catalog, self._clock)
 
     def sync(self) -> None:
         """Make all rows of the topics opened here durable on disk."""

@@ -133,7 +133,7 @@ class _Demo:
         self._check(makers.returncode == 0 and sensors > 0, "the second process ended well")
 
     def _look(self, orders: Topic) -> None:
-        self._step("Any Arrow reader takes it", "virta read 'orders@-3:' --where 'amount > 100'")
+        self._step("Any Arrow reader takes it", "virta read orders@-500: --where 'amount > 100'")
         self._table(orders[-500:].where("amount > 100"))
         total = orders[:].columns("amount").to_arrow()
         begun = time.perf_counter()

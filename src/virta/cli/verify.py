@@ -129,7 +129,7 @@ def lines_of(layout: Layout, name: str, report: VerifyReport) -> list[str]:
         partition = f" of partition {number}" if len(report.heads) > 1 else ""
         lines.append(f"         {layout.dim('head' + partition)}  {head}")
     for problem in report.problems:
-        lines += ["", *_problem_lines(layout, problem)]
+        lines += ["", *problem_lines(layout, problem)]
     if not report.ok and report.trustworthy_until:
         lines.append("")
         for number, offset in report.trustworthy_until.items():
@@ -144,7 +144,7 @@ def _trust(offset: int) -> str:
     return f"rows before offset {offset} are what was written"
 
 
-def _problem_lines(layout: Layout, problem: Problem) -> list[str]:
+def problem_lines(layout: Layout, problem: Problem) -> list[str]:
     label = layout.bad(problem.severity) if problem.severity == "damage" else layout.warn(problem.severity)
     lines = [f"         {label}: {problem.message}"]
     places = (("file", problem.file), ("position", problem.position), ("offset", problem.offset))
