@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -55,7 +56,7 @@ class Partition:
         self.tail = TailBuffer(settings.tail_bytes_per_partition, budget)
         self._watch = Watch(paths.root)
         # reading side
-        self._reading = threading.Lock()
+        self._reading = _ReadingLock(self.paths.root)
         self._view = self._open_view(write=False)
         self._path_checked = 0.0
         # writing side
@@ -324,9 +325,12 @@ class Partition:
         if self._closed is not None:
             raise Closed(self._closed)
 
+    def _is_in_place(self) -> bool:
+        return self.files.identity(self.paths.lock) == self.files.identity_of(self._view.lock_descriptor)
+
     def check_present(self) -> None:
         """That the directory is still the one that was opened."""
-        if self.files.identity(self.paths.lock) != self.files.identity_of(self._view.lock_descriptor):
+        if not self._is_in_place():
             raise NotFound(
                 f"{self.paths.root} was removed or replaced while it was open",
                 hint="close the log and open it again",
@@ -516,11 +520,24 @@ class Partition:
         if self._closed is not None:
             return
         try:
-            self.dump()
-            if self._unsynced_since is not None and self.files.identity(self.paths.lock) is not None:
-                self.sync()
+            with self._as_storage_error("closing"):
+                self.dump()
+                if self._unsynced_since is not None and self._is_in_place():
+                    self.sync()
+                self._give_back()
         finally:
             self._let_go("the log was closed")
+
+    def _give_back(self) -> None:
+        """Room reserved ahead goes back with the last holder here; where it cannot, sealing does it."""
+        with self._committing:
+            committer = self._committer
+            if committer is None or not committer.reserved or not committer.lock.try_acquire():
+                return
+            try:
+                committer.trim()
+            finally:
+                committer.lock.release()
 
     def _let_go(self, why: str) -> None:
         with self._committing, self._reading:
@@ -536,7 +553,7 @@ class Partition:
     def after_fork(self) -> None:
         """In a child: locks are not inherited, so let go of the parent's descriptors at once."""
         self._committing = threading.Lock()
-        self._reading = threading.Lock()
+        self._reading = _ReadingLock(self.paths.root)
         self._syncing = threading.Lock()
         self.tail = TailBuffer(self.settings.tail_bytes_per_partition, Budget(0))
         self._closed = "the log was opened before a fork; open it again in the child"
@@ -573,7 +590,7 @@ class _Writing:
             raise
         return committer
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         partition = self._partition
         try:
             committer = partition._committer
@@ -584,6 +601,24 @@ class _Writing:
                 partition.tail.dumped()
         finally:
             partition._committing.release()
+        if isinstance(error, OSError):
+            raise storage_error(error, partition.paths.root, "writing to") from error
+
+
+class _ReadingLock:
+    """The lock of the reading side; what the file system says meanwhile becomes an error of ours."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        self._lock.release()
+        if isinstance(error, OSError):
+            raise storage_error(error, self._root, "reading") from error
 
 
 class _Reading:
@@ -591,13 +626,14 @@ class _Reading:
         self._partition = partition
 
     def __enter__(self) -> View:
-        self._partition._reading.acquire()
+        reading = self._partition._reading
+        reading.__enter__()
         try:
             self._partition._refresh()
-        except BaseException:
-            self._partition._reading.release()
+        except BaseException as error:
+            reading.__exit__(type(error), error, error.__traceback__)
             raise
         return self._partition._view
 
-    def __exit__(self, *_: object) -> None:
-        self._partition._reading.release()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._partition._reading.__exit__(kind, error, trace)

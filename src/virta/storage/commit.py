@@ -137,6 +137,7 @@ class Committer:
         self.controls: list[StoredBlock] = []  # written, not yet shown to this process's readers
         self._producers: Producers | None = None
         self.tip = Tip(0, b"", 0, 0)
+        self.reserved = 0  # room was asked for in the data file up to here
         self.promised = 0  # so many of the waiting are acknowledged, in memory
         self.on_lost: Callable[[int, int, BaseException], None] | None = None  # told when they are gone
         self.failed = False  # a sync failed here, whether or not the state record could be told
@@ -297,6 +298,8 @@ class Committer:
         else:
             view.blocks += 1
             view.take(stamped.header)
+        if view.data_end > self.reserved:
+            self._reserve()
         append.block = StoredBlock(stamped.header, previous, parts, active.schema)
 
     def stamp(self, appends: list[Append]) -> None:
@@ -392,7 +395,8 @@ class Committer:
         view.blocks += len(waiting)
         view.take(waiting[-1][0].header)
         self.waiting = []
-        if view.data_end > self._reserved:
+        self.promised = 0
+        if view.data_end > self.reserved:
             self._reserve()
 
     def _reserve(self) -> None:
@@ -403,16 +407,15 @@ class Committer:
         """
         view = self.view
         ahead = min(view.data_end, _RESERVE_BYTES, max(0, self.segment_bytes - view.data_end))
-        self._reserved = view.data_end + max(ahead, _RESERVE_FROM_BYTES) // 2
+        self.reserved = view.data_end + max(ahead, _RESERVE_FROM_BYTES) // 2
         if view.data_end >= _RESERVE_FROM_BYTES and ahead:
             self.files.reserve(view.active.data_descriptor, view.data_end, ahead)
 
-    def give_back(self) -> None:
+    def trim(self) -> None:
         """Let go of reserved room behind the end. The lock is held and nothing waits."""
-        if self._reserved:
+        if self.reserved:
             self.files.truncate(self.view.active.data_descriptor, self.view.data_end)
-            self._reserved = 0
-        self.promised = 0
+            self.reserved = 0
 
     def _give_up(self, error: BaseException) -> None:
         """A write failed: keep the headers that became visible, cut off the rest."""
@@ -557,6 +560,7 @@ class Committer:
     def _roll(self, schema_version: int | None) -> None:
         view = self.view
         old = view.active
+        self.trim()
         sync_file(self.files, old.data_descriptor)
         sync_file(self.files, old.chain_descriptor)
         sealed = seal_entry(view)

@@ -18,6 +18,7 @@ no file and knows nothing of chains; `parse_*` trusts no length it is given.
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from dataclasses import dataclass
 
@@ -280,6 +281,68 @@ def parse_batch(head: MessageHead) -> BatchLayout:
         variadic=metadata[variadic_at : variadic_at + 8 * variadic],
         codec=codec,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownLayout:
+    """Where the numbers stand in the metadata that one encoder writes for one schema.
+
+    Its messages differ in those numbers only; `read` checks that before it believes it.
+    """
+
+    size: int  # prefix and metadata
+    rest: bytes  # the metadata with the numbers blanked
+    length_at: int
+    body_length_at: int
+    nodes_at: int
+    nodes: int
+    buffers_at: int
+    buffers: int
+
+    def read(self, encoded: memoryview) -> BatchLayout | None:
+        """The layout of an encoded batch, or None when its metadata has another form."""
+        metadata = bytearray(encoded[: self.size])
+        if len(metadata) < self.size:
+            return None
+        rows = _I64.unpack_from(metadata, self.length_at)[0]
+        body_length = _I64.unpack_from(metadata, self.body_length_at)[0]
+        nodes = bytes(metadata[self.nodes_at : self.nodes_at + 16 * self.nodes])
+        buffers = bytes(metadata[self.buffers_at : self.buffers_at + 16 * self.buffers])
+        self._blank(metadata)
+        if metadata != self.rest or self.size + body_length != len(encoded):
+            return None
+        return BatchLayout(rows=rows, nodes=nodes, buffers=buffers, variadic=b"", codec=None)
+
+    def _blank(self, metadata: bytearray) -> None:
+        metadata[self.length_at : self.length_at + 8] = bytes(8)
+        metadata[self.body_length_at : self.body_length_at + 8] = bytes(8)
+        metadata[self.nodes_at : self.nodes_at + 16 * self.nodes] = bytes(16 * self.nodes)
+        metadata[self.buffers_at : self.buffers_at + 16 * self.buffers] = bytes(16 * self.buffers)
+
+    @classmethod
+    def learn(cls, encoded: memoryview) -> KnownLayout | None:
+        """The layout of a message that was read the long way; None for forms with more in them."""
+        head = parse_head(encoded)
+        metadata = head.metadata
+        message = _Table(metadata, _U32.unpack_from(metadata, 0)[0])
+        batch = _Table(metadata, message.pointer(2))
+        if batch.pointer(3) or batch.pointer(4) or not batch.field(0) or not message.field(3):
+            return None
+        nodes_at, nodes = batch.items(1, 16)
+        buffers_at, buffers = batch.items(2, 16)
+        known = cls(
+            size=head.metadata_length,
+            rest=b"",
+            length_at=PREFIX_SIZE + batch.field(0),
+            body_length_at=PREFIX_SIZE + message.field(3),
+            nodes_at=PREFIX_SIZE + nodes_at,
+            nodes=nodes,
+            buffers_at=PREFIX_SIZE + buffers_at,
+            buffers=buffers,
+        )
+        rest = bytearray(encoded[: known.size])
+        known._blank(rest)
+        return dataclasses.replace(known, rest=bytes(rest))
 
 
 def find_metadata(head: MessageHead, key: bytes) -> tuple[int, int] | None:

@@ -74,6 +74,9 @@ class FilesTwin:
     def truncate(self, descriptor: int, length: int, /) -> None:
         self._touch("truncate", self._path(descriptor), lambda: self._real.truncate(descriptor, length))
 
+    def reserve(self, descriptor: int, position: int, length: int) -> None:
+        self._real.reserve(descriptor, position, length)
+
     def sync(self, descriptor: int, /) -> None:
         self._touch("sync", self._path(descriptor), lambda: self._real.sync(descriptor))
 

@@ -44,13 +44,15 @@ class Appender:
             row_limit_bytes=record.config.row_limit_bytes,
             keys=record.config.keys,
         )
-        single = SingleRow(user_schema(self._schemas.newest()), record.config.keys)
+        self._encoder = block.Encoder(user_schema(self._schemas.newest()), record.config.compression)
+        single = SingleRow(
+            user_schema(self._schemas.newest()), record.config.keys, record.config.row_limit_bytes
+        )
         plain = record.config.compression is Compression.NONE
         self.single = single if single.usable and plain else None
 
     def prepare(self, batches: list[pa.RecordBatch]) -> list[block.Prepared]:
-        compression = self.record.config.compression
-        return [block.prepare(batch, compression) for batch in batches if batch.num_rows]
+        return [self._encoder.prepare(batch) for batch in batches if batch.num_rows]
 
     def append(self, rows: Any, *, expected_offset: int | None = None) -> Ack:
         """Append anything `RowConverter` takes; durable to the topic's level when it returns."""

@@ -192,6 +192,7 @@ class RowConverter:
         self.schema_names = tuple(schema.names)
         self._names = frozenset(schema.names)
         self._shapes: dict[tuple[str, ...], tuple[bool, ...]] = {}
+        self._last_plan: tuple[pa.Schema, list[int | None] | None] | None = None
         self._limits = Limits(
             schema,
             tuple(keys) or (("key",) if is_untyped(schema) else ()),
@@ -300,7 +301,7 @@ class RowConverter:
         """
         given, source, is_own = open_arrow(data)
         validate = not is_own if validate is None else validate
-        plan = None if given.equals(self.schema) else self._plan(given)
+        plan = self._planned(given)
         first_row = 0
         for batch in source:
             if validate:
@@ -320,6 +321,14 @@ class RowConverter:
             batch = pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
         self._limits.check(batch, first_row=first_row)
         return batch
+
+    def _planned(self, given: pa.Schema) -> list[int | None] | None:
+        """The plan for a schema, the last one remembered; None when it is ours already."""
+        last = self._last_plan
+        if last is None or not given.equals(last[0]):
+            plan = None if given.equals(self.schema) else self._plan(given)
+            last = self._last_plan = (given, plan)
+        return last[1]
 
     def _plan(self, given: pa.Schema) -> list[int | None]:
         """For each of our columns the place of the given one, or None for nulls."""

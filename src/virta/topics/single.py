@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from virta.metadata.schemas import is_untyped
 from virta.storage import block
 from virta.storage.block import Prepared
 
@@ -58,11 +59,11 @@ _VARIABLE: dict[pa.DataType, Callable[[Any], bytes | None]] = {pa.binary(): _byt
 class _Column:
     __slots__ = ("limit", "name", "null", "take", "variable")
 
-    def __init__(self, field: pa.Field, *, is_key: bool) -> None:
+    def __init__(self, field: pa.Field, limit: int) -> None:
         self.name: str = field.name
         self.take = _FIXED.get(field.type) or _VARIABLE.get(field.type)
         self.variable = field.type in _VARIABLE
-        self.limit = _KEY_SMALL if is_key else _SMALL
+        self.limit = limit if self.variable else _SMALL
         self.null = _null_layout(field) if field.nullable else None
 
 
@@ -85,8 +86,11 @@ _SHAPE_LIMIT = 4096
 class SingleRow:
     """Encodes single rows of one schema."""
 
-    def __init__(self, schema: pa.Schema, keys: tuple[str, ...]) -> None:
-        self._columns = [_Column(field, is_key=field.name in keys) for field in schema]
+    def __init__(self, schema: pa.Schema, keys: tuple[str, ...], row_limit_bytes: int) -> None:
+        keys = keys or (("key",) if is_untyped(schema) else ())
+        # values of this size never reach the row's limit, however many columns there are
+        small = min(_SMALL, row_limit_bytes // max(1, len(schema)))
+        self._columns = [_Column(field, _KEY_SMALL if field.name in keys else small) for field in schema]
         # composite keys have one limit together, which the converter knows
         self.usable = all(column.take or column.null for column in self._columns) and len(keys) <= 1
         self._plan = [(column.name, column.take, column.limit) for column in self._columns]
