@@ -177,8 +177,7 @@ class Catalog:
         except OSError as error:
             raise storage_error(error, path, "reading") from error
         if data is None:
-            near = suggest(name, self.names())
-            raise NotFound(f"topic {name!r} not found", hint=near or "`virta topic ls` shows what there is")
+            raise NotFound(f"topic {name!r} not found", hint=suggest(name, self.names(), "topics"))
         record = parse_record(data, path)
         if record.name != name:
             raise Corrupt(f"the directory of topic {name!r} holds topic {record.name!r}", file=str(path))
@@ -190,14 +189,28 @@ class Catalog:
     def schema(self, record: TopicRecord, version: int) -> pa.Schema:
         """A version of the topic's stored schema."""
         path = self.paths.topic(record.name).schema(version)
+        self._check_in_place(record)
         try:
             return schema_from_bytes(read_file(self.files, path))
         except FileNotFoundError as error:
+            self._check_in_place(record)
             raise Corrupt(
                 f"schema version {version} is missing", topic=record.name, file=str(path)
             ) from error
         except Corrupt as error:
             raise Corrupt(error.message, topic=record.name, file=str(path)) from error
+
+    def _check_in_place(self, record: TopicRecord) -> None:
+        """That the directory of this name is still this topic's, not of one made after it was dropped."""
+        try:
+            found = self.load(record.name)
+        except NotFound as error:
+            raise NotFound(f"the topic {record.name!r} was dropped") from error
+        if found.id != record.id:
+            raise NotFound(
+                f"topic {record.name!r} was dropped and made again: it is another topic now",
+                hint="get it with log.topic() again",
+            )
 
     def create(self, name: str, schema: pa.Schema, config: TopicConfig) -> TopicRecord:
         """Make a topic with its first schema and its partitions."""

@@ -92,14 +92,14 @@ def check_keys(schema: pa.Schema, keys: Iterable[str]) -> None:
             )
 
 
-def suggest(name: str, names: Iterable[str]) -> str:
+def suggest(name: str, names: Iterable[str], what: str = "columns") -> str:
     """A hint for a name that is not there: the nearest one, else all of them."""
     shown = [known for known in names if known not in (OFFSET, TIMESTAMP)]
     near = difflib.get_close_matches(name, shown, n=1)
     if near:
         return f"did you mean {near[0]!r}?"
     listed = ", ".join(shown[:20]) + (", …" if len(shown) > 20 else "")
-    return f"the columns are: {listed}"
+    return f"the {what} are: {listed}" if listed else f"there are no {what}"
 
 
 def _untyped_fields() -> list[pa.Field]:

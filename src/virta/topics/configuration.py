@@ -87,10 +87,7 @@ def changed_config(config: TopicConfig, options: Mapping[str, Any]) -> TopicConf
     changes = {}
     for option, value in options.items():
         if option not in _OPTIONS:
-            near = suggest(option, _OPTIONS)
-            raise UsageError(
-                f"a topic has no option {option!r}", hint=near or f"its options are {', '.join(_OPTIONS)}"
-            )
+            raise UsageError(f"a topic has no option {option!r}", hint=suggest(option, _OPTIONS, "options"))
         field, convert = _OPTIONS[option]
         changes[field] = convert(option, value)
     return dataclasses.replace(config, **changes)
