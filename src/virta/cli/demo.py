@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ import virta
 from virta.cli.invocation import Invocation
 from virta.cli.report import Exit
 from virta.cli.table import Layout, Table
+from virta.cli.templates import BUILT_IN, compile_template
 from virta.cli.text import count, rate, span
 from virta.cli.verify import lines_of
 from virta.errors import UsageError
@@ -101,35 +102,35 @@ class _Demo:
     def _live(self, log: Log, orders: Topic, seconds: float) -> None:
         """This process appends orders, one makes up sensors, one tails; all at once, no daemon."""
         self._step("Three processes at once", "this one appends orders, one sensors, one tails")
-        tailer = _start(log, "tail", "orders", "--columns", "id,user", "-o", "jsonl")
         makers = _start(
             log,
             *("gen", "sensors", "--template", "sensors", "--seed", "7", "-q"),
             *("--rate", str(_SENSORS_PER_SECOND)),
             *("--count", str(max(1, int(seconds * _SENSORS_PER_SECOND)))),
         )
+        tailer = _start(log, "tail", "orders", "--columns", "id,user", "-o", "jsonl")
+        watch = _Watch(tailer)
         try:
+            orders.append(_order("the first", 0))
+            watch.first.wait(_PATIENCE_SECONDS)
             rows, taken, single = _append_orders(orders, seconds)
-            seen, behind = _seen_by(tailer)
+            sent = time.monotonic()
+            orders.append(_order(_END, 0))
+            watch.end.wait(_PATIENCE_SECONDS)
             makers.wait(_PATIENCE_SECONDS)
         finally:
             for process in (tailer, makers):
                 process.kill()
                 process.wait()
-        self._fact(
-            "appended",
-            f"{count(rows, 'order')} in batches of {count(_BATCH_ROWS)}: {rate(rows, taken)} rows/s",
-        )
-        self._fact(
-            "", f"{count(len(single), 'order')} one by one: {span(sorted(single)[len(single) // 2])} each"
-        )
+        total = rows + len(single) + 2
+        typical = sorted(single)[len(single) // 2]
+        self._fact("appended", f"{count(rows, 'order')} in batches: {rate(rows, taken)} rows/s")
+        self._fact("", f"{count(len(single), 'order')} one by one: {span(typical)} each")
         sensors = log.topic("sensors").next_offset
         self._fact("meanwhile", f"{count(sensors, 'row')} of sensors from the second process")
-        total = rows + len(single)
-        self._check(
-            seen == total, f"the third process read {count(seen)} of {count(total, 'order')} as they came"
-        )
-        self._fact("", f"the last one {span(behind)} after it was appended")
+        self._check(watch.seen == total, f"the third read {count(watch.seen)} of {count(total)} as they came")
+        if watch.end.is_set():
+            self._fact("", f"the last one was printed {span(watch.ended - sent)} after its append began")
         self._check(makers.returncode == 0 and sensors > 0, "the second process ended well")
 
     def _look(self, orders: Topic) -> None:
@@ -212,12 +213,13 @@ class _Demo:
 
 def _make_topics(log: Log) -> Topic:
     from virta.cli.schema_text import schema_of_words  # Arrow is not for --help
-    from virta.cli.templates import BUILT_IN
 
-    made = {
-        name: log.create_topic(name, schema_of_words(BUILT_IN[name][0])) for name in ("orders", "sensors")
-    }
-    return made["orders"]
+    log.create_topic("sensors", schema_of_words(BUILT_IN["sensors"][0]))
+    return log.create_topic("orders", schema_of_words(BUILT_IN["orders"][0]))
+
+
+def _order(user: str, number: int) -> dict[str, Any]:
+    return {"id": number, "user": user, "amount": 0.0, "country": "FI"}
 
 
 def _start(log: Log, *arguments: str) -> subprocess.Popen[str]:
@@ -225,10 +227,30 @@ def _start(log: Log, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
+class _Watch(threading.Thread):
+    """Counts what a tail prints, and sees when the first and the last row come."""
+
+    def __init__(self, tailer: subprocess.Popen[str]) -> None:
+        super().__init__(name="demo-watch", daemon=True)
+        assert tailer.stdout is not None
+        self._lines = tailer.stdout
+        self.seen = 0
+        self.ended = 0.0
+        self.first, self.end = threading.Event(), threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        for line in self._lines:
+            self.seen += 1
+            self.first.set()
+            if _END in line:
+                self.ended = time.monotonic()
+                self.end.set()
+
+
 def _append_orders(orders: Topic, seconds: float) -> tuple[int, float, list[float]]:
-    """Batches for most of the time, then row by row; the last row is the end."""
-    from virta.cli.input import Builder
-    from virta.cli.templates import BUILT_IN, compile_template
+    """Batches for most of the time, then row by row: rows, the time in append, and that of each row."""
+    from virta.cli.input import Builder  # Arrow is not for --help
 
     chance, make = random.Random(1), compile_template(BUILT_IN["orders"][1])
     made = [make(chance, row) for row in range(_BATCH_ROWS)]
@@ -248,20 +270,7 @@ def _append_orders(orders: Topic, seconds: float) -> tuple[int, float, list[floa
         orders.append(row)
         single.append(time.perf_counter() - begun)
         time.sleep(0.001)
-    orders.append({"id": time.monotonic_ns(), "user": _END, "amount": 0.0, "country": "FI"})
-    single.append(single[-1])
     return rows, taken, single
-
-
-def _seen_by(tailer: subprocess.Popen[str]) -> tuple[int, float]:
-    """How many rows the tail printed until the last one, and how long after its append that was."""
-    assert tailer.stdout is not None
-    seen = 0
-    for line in tailer.stdout:
-        seen += 1
-        if _END in line:
-            return seen, (time.monotonic_ns() - json.loads(line)["id"]) / 1e9
-    return seen, float("nan")
 
 
 def _flip_a_byte(copy: Path) -> tuple[Path, int]:

@@ -57,7 +57,8 @@ def report(invocation: Invocation, error: errors.VirtaError, arguments: Sequence
     correction = None if invocation.wants_json else _correction(message, error.hint, arguments)
     if correction is not None:
         question, command = correction
-        say(invocation, f"{message} — {question}", code=error.code, hint=command)
+        first, newline, rest = message.partition("\n")
+        say(invocation, f"{first} — {question}{newline}{rest}".rstrip(), code=error.code, hint=command)
     else:
         say(invocation, message, code=error.code, hint=error.hint)
     return exit_code(error)

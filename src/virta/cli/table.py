@@ -58,7 +58,8 @@ class Layout:
         lines = []
         for name, value in pairs:
             label = self.dim(name.ljust(width))
-            rows = self.text(name, value).split("\n") if name in self.shown else [self.text(name, value)]
+            text = self.text(name, value) if value is not None else self.dim("none")
+            rows = text.split("\n") if name in self.shown else [text]
             lines += [f"{label}{_GAP}{rows[0]}".rstrip()]
             lines += [f"{' ' * width}{_GAP}{row}".rstrip() for row in rows[1:]]
         return lines
