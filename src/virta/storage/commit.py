@@ -56,6 +56,7 @@ from virta.storage.view import Identity, View, schema_digest
 # Room asked for ahead of the data: none for small files, then as much again, at most this.
 _RESERVE_FROM_BYTES = 1024 * 1024
 _RESERVE_BYTES = 64 * 1024 * 1024
+
 # A header gives a block's length in 32 bits.
 _SIZE_LIMIT = 1 << 32
 
@@ -413,9 +414,12 @@ class Committer:
 
     def trim(self) -> None:
         """Let go of reserved room behind the end. The lock is held and nothing waits."""
-        if self.reserved:
-            self.files.truncate(self.view.active.data_descriptor, self.view.data_end)
-            self.reserved = 0
+        if not self.reserved:
+            return
+        self.reserved = 0
+        descriptor = self.view.active.data_descriptor
+        # at its own length the file loses room and nothing else, whoever appended since the last look
+        self.files.truncate(descriptor, self.files.size(descriptor))
 
     def _give_up(self, error: BaseException) -> None:
         """A write failed: keep the headers that became visible, cut off the rest."""

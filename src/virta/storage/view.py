@@ -334,12 +334,16 @@ class View:
         """Look for what is new; whether anything is."""
         before = (self.next_offset, self.blocks, self.manifest.generation, self.cuts)
         known = Token(partition=self.identity.number, offset=self.next_offset, hash=self.head)
-        epoch = self.state.epoch
+        old = self.state
         self._read_state()
-        if self.state.generation != self.manifest.generation:
-            self.reload_manifest()
-        if self.state.epoch != epoch:
-            self._look_again(known)
+        try:
+            if self.state.generation != self.manifest.generation:
+                self.reload_manifest()
+            if self.state.epoch != old.epoch:
+                self._look_again(known)
+        except BaseException:
+            self.state, self.state_bytes = old, b""  # not taken in: the next look begins anew
+            raise
         count = self.files.size(self.active.chain_descriptor) // HEADER_SIZE
         if count < self.blocks:
             self._look_again(known)
@@ -359,14 +363,22 @@ class View:
         sealed = next((entry for entry in found.segments if entry.base == old.base), None)
         if sealed is not None and sealed.generation == old.generation:
             self._follow(sealed.blocks)
+        opened = self._open(found.active)  # may fail, so nothing is changed before
         self.manifest = found
-        self.switch_active(self._open(found.active))
+        self.switch_active(opened)
         self.look_from_end()
 
     def switch_active(self, segment: Segment) -> None:
         self.active = segment  # plans in flight may still hold the old one
-        self.blocks = 0
-        self.data_end = 0
+        self._begin(0)
+
+    def _begin(self, blocks: int) -> None:
+        """Where the active segment begins."""
+        entry = self.active.entry
+        self.blocks = blocks
+        self.data_end = len(block.schema_message(self.active.schema))
+        self.next_offset = entry.base
+        self.head = entry.previous_hash
 
     def _look_again(self, known: Token) -> None:
         """The active segment may have been cut, or its chain made again: forget what was known of it."""
@@ -384,19 +396,16 @@ class View:
 
     def look_from_end(self) -> None:
         """Take the active chain as it stands; whole, if nobody has looked at it since the last boot."""
-        entry = self.active.entry
         count = self.files.size(self.active.chain_descriptor) // HEADER_SIZE
         checked = count if self.state.is_checked_in(self._boot_id) else 0
         if self.on_skipped is not None:
             self.on_skipped()
-        self.blocks = checked
-        self.data_end = len(block.schema_message(self.active.schema))
-        self.next_offset = entry.base
-        self.head = entry.previous_hash
+        last = self._last_header(checked) if checked else None
+        self._begin(checked)
         if self.last_timestamp == 0 and len(self.manifest.segments) > 1:
             self.last_timestamp = self.manifest.segments[-2].max_timestamp
-        if checked:
-            self.take(self._last_header(checked))
+        if last is not None:
+            self.take(last)
         if checked < count:
             self._follow(count)
 

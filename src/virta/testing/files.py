@@ -215,7 +215,9 @@ class Event:
     `node` names a file by the number it got when it was made, `path` a directory entry.
     """
 
-    kind: Literal["write", "truncate", "sync", "create", "rename", "link", "unlink", "mkdir", "syncdir", "mark"]
+    kind: Literal[
+        "write", "truncate", "sync", "create", "rename", "link", "unlink", "mkdir", "syncdir", "mark"
+    ]
     node: int = -1
     position: int = 0
     data: bytes = b""
@@ -271,7 +273,7 @@ class RecordingFiles(FilesTwin):
         with self._recording:
             self._note(Event("mark", mark=mark))
 
-    def _touch(self, kind: str, path: Path, act: Callable[[], Any]) -> Any:
+    def _touch(self, kind: str, path: Path, act: Callable[[], Any]) -> Any:  # noqa: ARG002
         return act()
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> int:

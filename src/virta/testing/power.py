@@ -145,9 +145,7 @@ def _tears(event: Event) -> list[Fate]:
     size = len(event.data)
     borders = [
         border - event.position
-        for border in range(
-            (event.position // SECTOR + 1) * SECTOR, event.position + size, SECTOR
-        )
+        for border in range((event.position // SECTOR + 1) * SECTOR, event.position + size, SECTOR)
     ]
     found: list[Fate] = [()]  # the file has grown, but the bytes are zeros
     for border in borders:
@@ -193,11 +191,11 @@ def _random_tear(event: Event, rng: random.Random) -> Fate:
     unit = rng.choice((SECTOR, PAGE))
     first = event.position // unit * unit
     size = len(event.data)
-    kept = []
-    for start in range(first, event.position + size, unit):
-        if rng.random() < 0.5:
-            kept.append((max(0, start - event.position), min(size, start + unit - event.position)))
-    return tuple(kept)
+    return tuple(
+        (max(0, start - event.position), min(size, start + unit - event.position))
+        for start in range(first, event.position + size, unit)
+        if rng.random() < 0.5
+    )
 
 
 def states(record: Record, rng: random.Random, *, samples: int = 8, first_cut: int = 0) -> Iterator[State]:
@@ -228,7 +226,9 @@ def _state(disk: _Disk, cut: int, fates: tuple[Fate, ...]) -> State:
         marks=list(disk.marks),
         files={name: contents.get(node, b"") for name, node in names.items()},
         directories=sorted(directories),
-        fates=" ".join(f"{event.kind}:{_word(fate)}" for event, fate in zip(disk.pending, fates, strict=True)),
+        fates=" ".join(
+            f"{event.kind}:{_word(fate)}" for event, fate in zip(disk.pending, fates, strict=True)
+        ),
     )
 
 

@@ -19,8 +19,12 @@ CAMPAIGNS = {
 
 def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="./run faults", description=__doc__)
-    parser.add_argument("--seed", type=int, default=None, help="what happens follows from it (default: random)")
-    parser.add_argument("--seconds", type=float, default=60.0, help="for all campaigns together (default: 60)")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="what happens follows from it (default: random)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="for all campaigns together (default: 60)"
+    )
     parser.add_argument("--only", choices=list(CAMPAIGNS), help="one campaign")
     options = parser.parse_args(words)
     seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed

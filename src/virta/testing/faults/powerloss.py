@@ -93,7 +93,9 @@ def check_state(
         return []  # the partition was not finished, so nobody was told that it is there
     promised = max(state.marks)
     complaints: list[str] = []
-    files = RecordingFiles(root, boot_id=_BOOTS[boot]) if again else RecordingFiles(root, boot_id=_BOOTS[boot])
+    files = (
+        RecordingFiles(root, boot_id=_BOOTS[boot]) if again else RecordingFiles(root, boot_id=_BOOTS[boot])
+    )
     reader = Rig(root / "p", files, segment_bytes=SEGMENT_BYTES)
     writer = Rig(root / "p", files, segment_bytes=SEGMENT_BYTES)
     try:
@@ -102,7 +104,11 @@ def check_state(
             complaints.append(f"before recovery {len(before.numbers)} rows, promised {promised}")
         kept = _write_on(writer, promised, files, complaints)
         after = _look(reader, "after recovery", complaints)
-        if before is not None and after is not None and after.numbers[: len(before.numbers)] != before.numbers:
+        if (
+            before is not None
+            and after is not None
+            and after.numbers[: len(before.numbers)] != before.numbers
+        ):
             complaints.append("rows that a reader saw before recovery are gone")
         if after is not None and len(after.numbers) != kept + 3:
             complaints.append(f"the reader sees {len(after.numbers)} rows, the writer {kept + 3}")
@@ -120,7 +126,9 @@ def _look(rig: Rig, when: str, complaints: list[str]) -> ReadOut | None:
     try:
         found = rig.read_out()
     except (VirtaError, OSError) as error:
-        complaints.append(f"reading {when}: {type(error).__name__}: {error}\n{traceback.format_exc(limit=-6)}")
+        complaints.append(
+            f"reading {when}: {type(error).__name__}: {error}\n{traceback.format_exc(limit=-6)}"
+        )
         return None
     if found.numbers != tuple(range(len(found.numbers))):
         complaints.append(f"{when} the rows are not the first ones: {found.numbers[:20]}…")

@@ -33,8 +33,7 @@ class Report:
         seconds = time.monotonic() - self.started
         said = ", ".join(f"{count:,} {what}" for what, count in self.counts.items())
         found = [f"  {said} in {seconds:.1f} s"]
-        for violation in self.violations[:_SHOWN]:
-            found.append(f"    VIOLATION {violation}")
+        found += [f"    VIOLATION {violation}" for violation in self.violations[:_SHOWN]]
         if len(self.violations) > _SHOWN:
             found.append(f"    and {len(self.violations) - _SHOWN} more")
         found.append("  ok" if self.ok else f"  FAILED: {len(self.violations)} violations")
