@@ -22,14 +22,13 @@ import binascii
 import datetime
 import math
 import re
-import struct
 import zlib
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
 from virta.errors import UsageError
-from virta.types import HASH_SIZE, Token
+from virta.types import TOKEN_FIELDS, TOKEN_PREFIX, Token
 
 _MOMENT_FORMS = "-15m, -2h30m, -7d, 2026-11-18, 2026-11-18T10:00Z, 2026-11-18T10:00:30+02:00 or now"
 _DURATION_FORMS = "7d, 2h30m, 90s, 1.5h or 250ms"
@@ -239,17 +238,12 @@ def format_moment(moment_us: int) -> str:
 
 # -- tokens ---------------------------------------------------------------------------------
 
-# The prefix carries the version, and keeps a token from beginning with '-'.
-_TOKEN_PREFIX = "t1"
-_TOKEN = struct.Struct(f"<IQ{HASH_SIZE}s")
-_TOKEN_LENGTH = len(_TOKEN_PREFIX) + (_TOKEN.size + 4) * 4 // 3
+_TOKEN_LENGTH = len(TOKEN_PREFIX) + (TOKEN_FIELDS.size + 4) * 4 // 3
 
 
 def format_token(token: Token) -> str:
     """The token as opaque text, safe in addresses and file names; a typing error is noticed."""
-    data = _TOKEN.pack(token.partition, token.offset, token.hash)
-    data += zlib.crc32(data).to_bytes(4, "little")
-    return _TOKEN_PREFIX + base64.urlsafe_b64encode(data).decode()
+    return str(token)
 
 
 def parse_token(text: str) -> Token:
@@ -259,18 +253,18 @@ def parse_token(text: str) -> Token:
         raise UsageError(
             f"{_shown(text)} is not a token",
             hint=f"a token is {_TOKEN_LENGTH} characters beginning with "
-            f"{_TOKEN_PREFIX!r}; copy it whole, as it was given",
+            f"{TOKEN_PREFIX!r}; copy it whole, as it was given",
         )
-    partition, offset, digest = _TOKEN.unpack(data)
+    partition, offset, digest = TOKEN_FIELDS.unpack(data)
     return Token(partition=partition, offset=offset, hash=digest)
 
 
 def _token_bytes(text: str) -> bytes | None:
-    if len(text) != _TOKEN_LENGTH or not text.startswith(_TOKEN_PREFIX):
+    if len(text) != _TOKEN_LENGTH or not text.startswith(TOKEN_PREFIX):
         return None
     try:
         # the plain alphabet is not allowed beside the safe one: a token has one spelling
-        data = base64.b64decode(text[len(_TOKEN_PREFIX) :].encode("ascii"), b"-_", validate=True)
+        data = base64.b64decode(text[len(TOKEN_PREFIX) :].encode("ascii"), b"-_", validate=True)
     except (binascii.Error, ValueError):
         return None
     body, check = data[:-4], data[-4:]

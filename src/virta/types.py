@@ -6,12 +6,20 @@ or the environment.
 
 from __future__ import annotations
 
+import base64
 import enum
+import struct
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 HASH_SIZE = 32
+
+# A token as text: prefix, then base64 of partition, offset, hash and a checksum. The prefix
+# carries the version, and keeps a token from beginning with '-'.
+TOKEN_PREFIX = "t1"
+TOKEN_FIELDS = struct.Struct(f"<IQ{HASH_SIZE}s")
 
 
 class Durability(enum.StrEnum):
@@ -53,7 +61,10 @@ class Token:
     hash: bytes
 
     def __str__(self) -> str:
-        return f"{self.partition}-{self.offset}-{self.hash.hex()}"
+        """Opaque text, safe in addresses and file names; `requests.parse_token` reads it back."""
+        data = TOKEN_FIELDS.pack(self.partition, self.offset, self.hash)
+        data += zlib.crc32(data).to_bytes(4, "little")
+        return TOKEN_PREFIX + base64.urlsafe_b64encode(data).decode()
 
 
 class Ack(NamedTuple):

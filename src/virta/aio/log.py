@@ -24,6 +24,7 @@ from virta.aio.topic import AsyncTopic
 from virta.aio.worker import Worker
 from virta.log import Log
 from virta.settings import Settings
+from virta.steward.doctor import DoctorReport
 from virta.types import Stats, VerifyReport
 
 
@@ -107,6 +108,14 @@ class AsyncLog:
         if progress is not None:
             progress = self._worker.tell(progress)
         return await self._worker.run_apart(self._sync.verify, progress=progress)
+
+    async def examine(self) -> DoctorReport:
+        """What the doctor finds: on this machine, and in this log's files."""
+        return await self._worker.run_apart(self._sync.examine)
+
+    async def repair(self, name: str) -> list[str]:
+        """Cure what has a cure in a topic; what was done, in words."""
+        return await self._worker.run(self._sync.repair, name)
 
     async def sync(self) -> None:
         """Make all rows of the topics opened here durable on disk."""

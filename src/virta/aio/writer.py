@@ -6,11 +6,13 @@ The sync writer's own thread for `linger` is replaced by a timer of the event lo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
 from virta.aio.worker import Worker
+from virta.errors import Closed
 from virta.topics.writer import Writer
 from virta.types import Ack
 
@@ -47,7 +49,8 @@ class AsyncWriter:
     def _flush_later(self) -> None:
         """What goes wrong is kept by the writer and raised at the next call."""
         self._timer = None
-        self._worker.submit(self._sync.flush).add_done_callback(Future.exception)
+        with contextlib.suppress(Closed):
+            self._worker.submit(self._sync.flush).add_done_callback(Future.exception)
 
     async def send_batch(self, rows: Any) -> None:
         """Take rows as Arrow, or a list of dicts; larger batches make larger blocks."""

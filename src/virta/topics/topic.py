@@ -11,7 +11,7 @@ import pyarrow as pa
 from virta.errors import Denied, NotFound, UsageError
 from virta.memory.partition import Partition as StoredPartition
 from virta.metadata.catalog import Catalog, TopicRecord
-from virta.metadata.schemas import build_schema, evolve, stored_schema, user_schema
+from virta.metadata.schemas import evolve, stored_schema, user_schema
 from virta.storage import state
 from virta.topics.append import Appender, finish_change
 from virta.topics.configuration import changed_config
@@ -242,9 +242,7 @@ class Topic:
         newest = self._schemas.newest()
         wanted = None
         if schema is not None:
-            keep_headers = newest.get_field_index("_headers") >= 0
-            built = build_schema(schema, headers=keep_headers, keys=config.keys)
-            wanted = stored_schema(evolve(user_schema(newest), built))
+            wanted = stored_schema(evolve(user_schema(newest), schema))
             if wanted.equals(newest, check_metadata=True):
                 wanted = None
         if wanted is None and config == record.config:
