@@ -43,11 +43,18 @@ def full_schema(user: pa.Schema = USER) -> pa.Schema:
 class Stored:
     """One partition and one process's writing side of it."""
 
-    def __init__(self, root: Path, *, files: Files | None = None, segment_bytes: int = 1 << 30) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        files: Files | None = None,
+        segment_bytes: int = 1 << 30,
+        user: pa.Schema = USER,
+    ) -> None:
         self.files: Files = files or OperatingSystemFiles()
         self.paths = PartitionPaths(root=root / "p0000")
         self.clock = SteppingClock()
-        self.schemas = {1: full_schema()}
+        self.schemas = {1: full_schema(user)}
         self.segment_bytes = segment_bytes
         create_partition(self.files, self.paths, IDENTITY, self.schemas[1], self.clock)
         self.open()

@@ -131,7 +131,7 @@ def test_a_read_only_place_says_what_to_do(stored: Stored, monkeypatch: pytest.M
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(rebuild, "replace_file", refuse)
+    monkeypatch.setattr(rebuild, "write_fully", refuse)
     stored.chain(0).unlink()
     with pytest.raises(Corrupt, match="doctor --repair orders"):
         stored.new_view().plan(0, 3)

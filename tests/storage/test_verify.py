@@ -12,7 +12,7 @@ import pytest
 
 from tests.storage.stored import IDENTITY, Stored, cut, flip
 from virta.errors import UsageError
-from virta.storage import block, chain, manifest, state
+from virta.storage import block, chain, manifest, state, statistics
 from virta.storage.chain import HEADER_SIZE
 from virta.storage.verify import Progress, combine, verify_partition
 from virta.types import Problem, VerifyReport
@@ -231,6 +231,14 @@ def test_a_lost_state_record_is_a_warning(stored: Stored) -> None:
     stored.paths.lock.write_bytes(b"")
     report = stored.verify()
     assert report.ok and [problem.severity for problem in report.problems] == ["warning"]
+
+
+def test_damaged_statistics_are_a_warning_and_never_believed(stored: Stored) -> None:
+    statistics.make(stored.files, stored.paths, stored.view.segment(0))
+    assert not stored.verify().problems
+    flip(stored.paths.stats(0), 200)
+    report = stored.verify()
+    assert report.ok and [problem.file for problem in report.problems] == [str(stored.paths.stats(0))]
 
 
 # -- what a crash leaves -------------------------------------------------------------------------

@@ -13,6 +13,7 @@ Where the data itself is damaged nothing is written: Corrupt names the place.
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from blake3 import blake3
 from virta.errors import Corrupt, StorageFailed
 from virta.storage import block, chain, manifest, message, state
 from virta.storage.chain import HEADER_SIZE, Header
-from virta.storage.files import Files, read_fully, replace_file
+from virta.storage.files import Files, read_fully, write_fully
 from virta.storage.layout import PartitionPaths
 from virta.storage.manifest import Entry
 from virta.storage.state import State
@@ -108,7 +109,19 @@ class ChainMender:
         self._active_chain(known)
 
     def _replace(self, made: bytes) -> None:
-        replace_file(self._files, self._chain_path, made)
+        """Appears by rename; the name aside is this call's own, since others may do the same just now."""
+        aside = self._chain_path.with_name(f".{self._chain_path.name}.{os.getpid()}-{os.urandom(4).hex()}")
+        descriptor = self._files.open(aside, write=True, create=True)
+        try:
+            write_fully(self._files, descriptor, made, 0)
+            self._files.sync(descriptor)
+            self._files.rename(aside, self._chain_path)
+        except BaseException:
+            self._files.unlink(aside)
+            raise
+        finally:
+            self._files.close(descriptor)
+        self._files.sync_directory(self._paths.root)
 
     def _corrupt(self, text: str, made: _Made) -> Corrupt:
         return Corrupt(

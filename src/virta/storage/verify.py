@@ -25,13 +25,15 @@ meanwhile is looked at again before it is called damage.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
 
 from virta.errors import Corrupt, UsageError
-from virta.storage.files import Files
+from virta.storage import statistics
+from virta.storage.files import Files, read_file
 from virta.storage.layout import LOCK, MANIFEST, TORN_MARK, TURNSTILE, PartitionPaths, segment_of
 from virta.storage.manifest import Entry, Manifest
 from virta.storage.state import State
@@ -203,7 +205,22 @@ class _Verification:
             if not is_damaged or same or attempt == _ATTEMPTS - 1:
                 break
         self.found.add(walk.found)
+        if not entry.is_active:
+            self._look_at_statistics(entry)
         return walk.place if entry.is_active else _after(entry, walk.place)
+
+    def _look_at_statistics(self, entry: Entry) -> None:
+        """Statistics are derived: damaged ones are never believed, so they are worth a warning only."""
+        path = self.paths.stats(*file_key(entry))
+        try:
+            statistics.parse(read_file(self.files, path), entry)
+        except FileNotFoundError:
+            return
+        except Corrupt as error:
+            text = f"{error.message}; they are not believed, and made again when they are needed"
+            cure = f"rm {shlex.quote(str(path))}"
+            problem = self.context.problem(text, "warning", file=str(path), cure=cure)
+            self.found.problems.append(problem)
 
     # -- what lies around the segments --------------------------------------------------------
 
