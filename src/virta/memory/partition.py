@@ -433,7 +433,7 @@ class Partition:
                     return True
                 if self._view.next_offset < offset and self.tail.end_offset < offset:
                     raise HistoryChanged(
-                        f"the log ends at offset {self._view.next_offset}, before the {offset} that was waited for",
+                        f"the log ends at offset {self._view.next_offset}, before {offset}, waited for",
                         oldest=self.token_at(self._view.start_offset, locked=True),
                         topic=self.identity.topic,
                         partition=self.identity.number,

@@ -57,8 +57,7 @@ class TailBuffer:
             held = self._blocks
             if held:
                 newest = held[-1].header
-                while blocks and blocks[0].previous != newest.hash and _is_before(blocks[0], newest.end_offset):
-                    blocks = blocks[1:]
+                blocks = _without_known(blocks, newest.hash, newest.end_offset)
                 if not blocks:
                     return
                 if blocks[0].previous != newest.hash:
@@ -124,7 +123,7 @@ class TailBuffer:
                     at -= 1
             else:
                 at = bisect.bisect_right(held, offset, key=_end_offset)
-            found = []
+            found: list[StoredBlock] = []
             size = 0
             for block in islice(held, at, None):
                 size += block.header.length
@@ -160,5 +159,9 @@ def _end_offset(block: StoredBlock) -> int:
     return block.header.end_offset
 
 
-def _is_before(block: StoredBlock, end_offset: int) -> bool:
-    return block.header.end_offset <= end_offset
+def _without_known(blocks: list[StoredBlock], hash_: bytes, end_offset: int) -> list[StoredBlock]:
+    """The blocks without those that stand before the newest one that is held."""
+    for index, block in enumerate(blocks):
+        if block.previous == hash_ or block.header.end_offset > end_offset:
+            return blocks[index:]
+    return []

@@ -58,7 +58,7 @@ class Wakeups:
         self._watches: dict[int, list[Watch]] = {}
         self._bell = -1
         self._inotify = -1
-        self._libc = None
+        self._libc: ctypes.CDLL | None = None
         self.failure: str | None = None
         self._start()
 
@@ -66,8 +66,8 @@ class Wakeups:
         if not sys.platform.startswith("linux"):
             self.failure = "this system has no inotify"
             return
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        descriptor = self._libc.inotify_init1(_IN_NONBLOCK | _IN_CLOEXEC)
+        libc = self._libc = ctypes.CDLL(None, use_errno=True)
+        descriptor = libc.inotify_init1(_IN_NONBLOCK | _IN_CLOEXEC)
         if descriptor < 0:
             self.failure = f"inotify cannot be used: {os.strerror(ctypes.get_errno())}"
             return

@@ -74,9 +74,9 @@ def parse_record(data: bytes, path: Path) -> TopicRecord:
     try:
         _check_format(document, path)
         config = document["config"]
-        enums = {"kind": Kind, "durability": Durability, "compression": Compression}
+        enums: dict[str, Any] = {"kind": Kind, "durability": Durability, "compression": Compression}
         known = {field.name for field in dataclasses.fields(TopicConfig)}
-        values = {
+        values: dict[str, Any] = {
             key: enums[key](value) if key in enums else tuple(value) if key == "keys" else value
             for key, value in config.items()
             if key in known
@@ -130,7 +130,7 @@ class Catalog:
                 if not create:
                     raise NotFound(
                         f"there is no log in {root}",
-                        hint="check the path; a log is made by opening it for writing or by `virta topic create`",
+                        hint="check the path; opening it for writing or `virta topic create` makes one",
                     )
                 data = _create_log(files, clock, paths)
         except OSError as error:

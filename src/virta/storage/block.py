@@ -520,7 +520,7 @@ def schema_message(schema: pa.Schema) -> bytes:
     found = _schema_messages.get(key)
     if found is not None and found[0] is schema:
         return found[1]
-    data = schema.serialize().to_pybytes()
+    data: bytes = schema.serialize().to_pybytes()
     if len(data) % 8:
         raise UsageError("the schema cannot be written as an Arrow message")
     if len(_schema_messages) > 256:

@@ -66,7 +66,7 @@ class Producers:
         self._known[number] = Producer(max(epoch, old.epoch), start + rows, timestamp)
 
     def snapshot(self, now_us: int) -> list[list[Any]]:
-        alive = [
+        alive: list[list[Any]] = [
             [f"{number:016x}", state.epoch, state.count, state.seen_us]
             for number, state in self._known.items()
             if now_us - state.seen_us < EXPIRY_US

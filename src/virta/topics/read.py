@@ -22,6 +22,7 @@ from virta.memory.partition import Partition as StoredPartition
 from virta.metadata.schemas import suggest, unify
 from virta.requests import parse_moment
 from virta.storage.segment import StoredBlock
+from virta.topics.filters import Filter, parse_filter
 from virta.topics.idle import Idle
 from virta.topics.schema import SchemaSource
 from virta.types import Token
@@ -72,7 +73,7 @@ class _Limits:
     end: Place = None
     since: Moment | None = None
     until: Moment | None = None
-    filter: Any = None
+    filter: Filter | None = None
     columns: tuple[str, ...] | None = None
     limit: int | None = None
 
@@ -125,8 +126,6 @@ class Selection:
 
     def where(self, expression: str) -> Selection:
         """Rows for which an SQL expression over the columns is true; several must all be."""
-        from virta.topics.filters import parse_filter
-
         parsed = parse_filter(expression)
         parsed.check(self._schemas.newest())
         if self._limits.filter is not None:

@@ -11,13 +11,14 @@ import pyarrow as pa
 from virta.errors import Denied, NotFound, UsageError
 from virta.memory.partition import Partition as StoredPartition
 from virta.metadata.catalog import Catalog, TopicRecord
-from virta.metadata.schemas import evolve, stored_schema, user_schema
+from virta.metadata.schemas import check_keys, evolve, stored_schema, user_schema
 from virta.storage import state
 from virta.topics.append import Appender, finish_change
 from virta.topics.configuration import changed_config
 from virta.topics.partition import Partition
 from virta.topics.read import Moment, Place, Row, Selection
 from virta.topics.schema import SchemaSource
+from virta.topics.verify import verify_topic
 from virta.topics.writer import DEFAULT_BYTES, DEFAULT_LINGER_SECONDS, DEFAULT_ROWS, Writer
 from virta.types import Ack, Kind, Stats, Token, TopicConfig, VerifyReport
 
@@ -227,22 +228,31 @@ class Topic:
 
     def verify(self, *, against: str | Mapping[int, str] | None = None, progress: Any = None) -> VerifyReport:
         """Check every byte of it: hashes, links, order, files. `against`: heads noted earlier."""
-        from virta.topics.verify import verify_topic
-
         return verify_topic(self._stored, self._schemas, against=against, progress=progress)
 
     # -- changing --------------------------------------------------------------------------------------
 
-    def alter(self, *, schema: Any = None, **options: Any) -> None:
-        """Change the schema or the configuration; the topic gets a new version."""
+    def alter(self, *, schema: Any = None, renames: Mapping[str, str] | None = None, **options: Any) -> None:
+        """Change the schema or the configuration; the topic gets a new version.
+
+        A schema may gain columns that may be null, widen types, give up "not null", and
+        rename columns (`renames`: old name to new). What would make old rows unreadable
+        is refused.
+        """
         record = self._fresh()
         if record.config.locked:
             raise Denied(f"topic {self.name!r} is locked")
         config = changed_config(record.config, options)
         newest = self._schemas.newest()
         wanted = None
+        if schema is None and renames:
+            raise UsageError("renames go with a schema", hint="give the whole new schema as well")
         if schema is not None:
-            wanted = stored_schema(evolve(user_schema(newest), schema))
+            config = dataclasses.replace(
+                config, keys=tuple((renames or {}).get(key, key) for key in config.keys)
+            )
+            wanted = stored_schema(evolve(user_schema(newest), schema, renames=renames))
+            check_keys(user_schema(wanted), config.keys)
             if wanted.equals(newest, check_metadata=True):
                 wanted = None
         if wanted is None and config == record.config:
