@@ -83,7 +83,11 @@ class AsyncTopic:
 
         async def start() -> AsyncWriter:
             sync = await self._worker.run(
-                self._sync.writer, producer=producer, max_rows=max_rows, max_bytes=max_bytes, linger=0
+                self._sync.writer,
+                producer=producer,
+                max_rows=max_rows,
+                max_bytes=max_bytes,
+                linger=min(linger, 0),  # no thread for it: the event loop has timers
             )
             return AsyncWriter(self._worker, sync, linger)
 

@@ -1,0 +1,100 @@
+"""The async twin, seen through the sync interface: so that the suite runs over it as it is.
+
+An event loop runs in a thread of its own. Whatever the twin gives is made plain: an
+awaitable by waiting for it, an iteration by stepping through it, an opening by entering it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import virta
+from virta.aio import AsyncLog, AsyncPartition, AsyncReading, AsyncSelection, AsyncTopic, AsyncWriter, Opening
+
+TWINS = (AsyncLog, AsyncTopic, AsyncSelection, AsyncPartition, AsyncWriter)
+
+
+class Loop:
+    """An event loop in a thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="test-loop")
+        self._thread.start()
+
+    def run(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Call it inside the loop, and await what it gives if that can be awaited."""
+
+        async def inside() -> Any:
+            found = call(*arguments, **named)
+            return await found if inspect.isawaitable(found) and not isinstance(found, Opening) else found
+
+        return asyncio.run_coroutine_threadsafe(inside(), self._loop).result()
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+
+class Plain:
+    """One object of the twin."""
+
+    def __init__(self, loop: Loop, twin: Any) -> None:
+        self._loop = loop
+        self._twin = twin
+
+    def _plain(self, found: Any) -> Any:
+        if isinstance(found, TWINS):
+            return Plain(self._loop, found)
+        if isinstance(found, AsyncReading):
+            return self._steps(found)
+        if isinstance(found, Opening):
+            return Plain(self._loop, self._loop.run(found.__aenter__))
+        if isinstance(found, list):
+            return [self._plain(each) for each in found]
+        return found
+
+    def _steps(self, reading: AsyncReading[Any]) -> Iterator[Any]:
+        end = object()
+        while (item := self._loop.run(anext, reading, end)) is not end:
+            yield item
+
+    def __getattr__(self, name: str) -> Any:
+        found = self._loop.run(getattr, self._twin, name)
+        if not callable(found):
+            return self._plain(found)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            given = [each._twin if isinstance(each, Plain) else each for each in arguments]
+            return self._plain(self._loop.run(found, *given, **named))
+
+        return call
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._plain(self._loop.run(self._twin.__getitem__, place))
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._steps(self._loop.run(self._twin.__aiter__))
+
+    def __enter__(self) -> Plain:
+        self._loop.run(self._twin.__aenter__)
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self._loop.run(self._twin.__aexit__, *raised)
+
+    def __repr__(self) -> str:
+        return repr(self._twin)
+
+
+def open_plainly(loop: Loop, address: Any) -> Plain:
+    async def opened() -> AsyncLog:
+        return await virta.aopen(address)
+
+    return Plain(loop, loop.run(opened))
