@@ -21,6 +21,7 @@ from virta.storage.chain import HEADER_SIZE, Header
 from virta.storage.files import Files, read_fully
 from virta.storage.layout import PartitionPaths
 from virta.storage.manifest import Entry, Manifest
+from virta.storage.quick_check import QuickCheck
 from virta.storage.rebuild import header_of
 from virta.storage.state import State
 from virta.storage.view import Identity
@@ -202,6 +203,7 @@ class SegmentWalk:
         if entry.is_active and known.is_of(entry):
             self.synced_blocks = known.synced_blocks
         self.known = known
+        self.quick = QuickCheck()
         self.bad_headers = 0
         self.first_bad_header: tuple[int, int] = (0, 0)  # index and offset
         self.min_timestamp, self.max_timestamp = (1 << 63) - 1, -(1 << 63)
@@ -362,12 +364,14 @@ class SegmentWalk:
         if header.end_position > self._data_size:
             raise Corrupt("the data file ends before the block does")
         data = self.window.read(header.position, header.length)
-        block.check_against(data, header)
         wrong = self._judge(header)
-        try:
-            block.check_leading(data, header)
-        except Corrupt as error:
-            wrong = error.message
+        if not self.quick.holds(data, header):
+            block.check_against(data, header)
+            try:
+                block.check_leading(data, header)
+                self.quick.learn(data)
+            except Corrupt as error:
+                wrong = error.message
         if wrong:
             self.damage(wrong, position=header.position)
         if header.is_control or index == 0:
