@@ -9,6 +9,7 @@ goes into the tail buffer, from which readers near the end are served.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 import time
 from collections import deque
@@ -23,6 +24,7 @@ from virta.memory.dumper import Dumper
 from virta.memory.tail import Budget, TailBuffer
 from virta.memory.wake import Watch, process_wakeups
 from virta.settings import Settings
+from virta.storage import statistics
 from virta.storage.commit import Append, Committer
 from virta.storage.files import Files, storage_error
 from virta.storage.layout import PartitionPaths
@@ -348,12 +350,55 @@ class Partition:
                 return []
             if offset < self._view.start_offset:
                 raise self._view.removed(offset)
-            stretch = self._view.plan(offset, self._view.next_offset)[0]
+            stretch = self._view.plan(offset, self._view.next_offset, most=1)[0]
             end = self._view.next_offset
         blocks = self.read_stretch(stretch, max_bytes=max_bytes, verify=verify)
         if blocks[-1].header.end_offset == end:
             self.tail.offer(blocks)
         return blocks
+
+    def scan(
+        self,
+        start: int,
+        end: int,
+        *,
+        max_bytes: int,
+        verify: bool = True,
+        narrow: Callable[[Stretch], list[Stretch]] | None = None,
+    ) -> Iterator[list[StoredBlock]]:
+        """The blocks that hold the rows from `start` up to `end`; `narrow` may leave some out."""
+        offset = start
+        while offset < end:
+            stretch = None if narrow is None else self._stretch(offset, end)
+            if stretch is None or narrow is None:
+                blocks = self.read(offset, max_bytes=max_bytes, verify=verify)
+                if not blocks:
+                    return
+                yield blocks
+                offset = blocks[-1].header.end_offset
+                continue
+            for piece in narrow(stretch):
+                at = piece.start
+                while at < piece.stop:
+                    part = dataclasses.replace(piece, start=at)
+                    blocks = self.read_stretch(part, max_bytes=max_bytes, verify=verify)
+                    yield blocks
+                    at += len(blocks)
+            offset = stretch.segment.headers(stretch.stop).header(stretch.stop - 1).end_offset
+
+    def _stretch(self, offset: int, end: int) -> Stretch | None:
+        """The first stretch of blocks on disk from the offset on; None where none are on disk yet."""
+        with self._reading:
+            if offset < self._view.start_offset:
+                raise self._view.removed(offset)
+            found = self._view.plan(offset, end, most=1)
+            return found[0] if found else None
+
+    def narrowed(
+        self, stretch: Stretch, columns: frozenset[str], may_match: statistics.MayMatch
+    ) -> list[Stretch]:
+        """The stretch without blocks whose statistics say that no row of them can match."""
+        return statistics.narrow(self.files, self.paths, stretch, columns, may_match)
 
     def read_stretch(self, stretch: Stretch, *, max_bytes: int, verify: bool = True) -> list[StoredBlock]:
         """Execute a piece of a plan; holds nothing up."""

@@ -144,7 +144,8 @@ def narrow(
         return [stretch]
     known = load(files, paths, segment.entry)
     if known is None:
-        if stretch.stop - stretch.start < segment.entry.blocks:
+        first = segment.headers(segment.entry.blocks).header(stretch.start)
+        if first.base_offset > segment.entry.base or stretch.stop < segment.entry.blocks:
             return [stretch]
         known = make(files, paths, segment)
     runs = known.runs(segment, stretch.start, stretch.stop, columns, may_match)

@@ -227,20 +227,20 @@ class View:
 
     # -- reading --------------------------------------------------------------------------
 
-    def plan(self, start: int, end: int) -> list[Stretch]:
-        """The stretches of blocks that hold the rows from `start` up to `end`."""
+    def plan(self, start: int, end: int, *, most: int | None = None) -> list[Stretch]:
+        """The stretches of blocks that hold the rows from `start` up to `end`; the first `most` of them."""
         try:
-            return self._plan(start, end)
+            return self._plan(start, end, most)
         except Corrupt as error:
             if self.mended(error) is None:
                 raise
-            return self._plan(start, end)
+            return self._plan(start, end, most)
 
-    def _plan(self, start: int, end: int) -> list[Stretch]:
-        stretches = []
+    def _plan(self, start: int, end: int, most: int | None) -> list[Stretch]:
+        stretches: list[Stretch] = []
         end = min(end, self.next_offset)
         index = self.segment_index(start)
-        while start < end and index < len(self.manifest.segments):
+        while start < end and index < len(self.manifest.segments) and len(stretches) != most:
             entry, segment, count = self.manifest.segments[index], self.segment(index), self.blocks_in(index)
             segment_end = min(entry.end, self.next_offset)
             if max(start, entry.base) < segment_end:
@@ -311,7 +311,7 @@ class View:
         """Blocks from the one that holds the offset on, up to about `max_bytes`."""
         if offset >= self.next_offset:
             return []
-        stretch = self.plan(offset, self.next_offset)[0]
+        stretch = self.plan(offset, self.next_offset, most=1)[0]
         return stretch.segment.read_blocks(stretch.start, stretch.stop, max_bytes=max_bytes)
 
     # -- following what others do -----------------------------------------------------------

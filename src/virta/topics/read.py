@@ -22,6 +22,7 @@ from virta.memory.partition import Partition as StoredPartition
 from virta.metadata.schemas import suggest, unify
 from virta.requests import parse_moment
 from virta.storage.segment import StoredBlock
+from virta.storage.view import Stretch
 from virta.topics.filters import Filter, parse_filter
 from virta.topics.idle import Idle
 from virta.topics.schema import SchemaSource
@@ -219,21 +220,28 @@ class Selection:
 
     def _whole_batches(self, wanted: _Range) -> Iterator[pa.RecordBatch]:
         """All columns that are needed, rows cut to the range and filtered."""
-        narrow = self._limits.columns is not None
-        offset = wanted.start
-        while offset < wanted.end:
-            blocks = self._stored.read(offset, max_bytes=_READ_BYTES, verify=not narrow)
-            if not blocks:
-                return
+        for blocks in self._stored.scan(
+            wanted.start,
+            wanted.end,
+            max_bytes=_READ_BYTES,
+            # hashing a block would read the columns that are to be skipped
+            verify=self._limits.columns is None,
+            narrow=None if self._limits.filter is None else self._narrowed,
+        ):
             for block in blocks:
-                header = block.header
-                if header.base_offset >= wanted.end:
+                if block.header.base_offset >= wanted.end:
                     return
-                if header.span and not self._is_outside(block, wanted):
-                    batch = self._cut(block, offset, wanted)
+                if block.header.span and not self._is_outside(block, wanted):
+                    batch = self._cut(block, wanted.start, wanted)
                     if batch.num_rows:
                         yield batch
-            offset = blocks[-1].header.end_offset
+
+    def _narrowed(self, stretch: Stretch) -> list[Stretch]:
+        """Leave out blocks that the filter cannot match; columns of older schemas may be others."""
+        chosen = self._limits.filter
+        if chosen is None or stretch.segment.entry.schema_version != self._schemas.record.schema_version:
+            return [stretch]
+        return self._stored.narrowed(stretch, chosen.columns, chosen.may_match)
 
     @staticmethod
     def _is_outside(block: StoredBlock, wanted: _Range) -> bool:
