@@ -200,9 +200,7 @@ def _random_tear(event: Event, rng: random.Random) -> Fate:
 
 def states(record: Record, rng: random.Random, *, samples: int = 8, first_cut: int = 0) -> Iterator[State]:
     """Every different state that a power loss at some point of the record may leave."""
-    disk = _Disk(
-        names=dict(record.names), directories=set(record.directories), contents=dict(record.contents)
-    )
+    disk = _begin(record)
     seen: set[tuple[int, bytes]] = set()
     for cut in range(len(record.events) + 1):
         if cut:
@@ -215,6 +213,26 @@ def states(record: Record, rng: random.Random, *, samples: int = 8, first_cut: i
             if key not in seen:
                 seen.add(key)
                 yield state
+
+
+def sample(record: Record, rng: random.Random, count: int) -> Iterator[State]:
+    """Some of the states, without going through them all."""
+    for cut in rng.choices(range(len(record.events) + 1), k=count):
+        disk = _begin(record)
+        for event in record.events[:cut]:
+            disk.take(event)
+        chance = rng.random()
+        if chance < 0.6:
+            fates = tuple(_random_fate(event, rng) for event in disk.pending)
+        else:
+            fates = rng.choice(list(_fates(disk.pending, rng, 0)))
+        yield _state(disk, cut, fates)
+
+
+def _begin(record: Record) -> _Disk:
+    return _Disk(
+        names=dict(record.names), directories=set(record.directories), contents=dict(record.contents)
+    )
 
 
 def _state(disk: _Disk, cut: int, fates: tuple[Fate, ...]) -> State:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from virta.errors import VirtaError
 from virta.testing import power
+from virta.testing.faults import powerloss_log
 from virta.testing.faults.report import Report
 from virta.testing.faults.scratch import scratch
 from virta.testing.files import Record, RecordingFiles
@@ -35,7 +36,10 @@ def run(seed: int, seconds: float) -> Report:
     number = 0
     while number == 0 or (time.monotonic() < deadline and len(report.violations) < 50):
         with scratch("virta-power") as root:
-            one_history(report, root, seed, number, deadline)
+            if number % 3 == 2:
+                one_log_history(report, root, seed, number, deadline)
+            else:
+                one_history(report, root, seed, number, min(deadline, time.monotonic() + seconds / 4))
         number += 1
     return report
 
@@ -55,6 +59,20 @@ def one_history(report: Report, root: Path, seed: int, number: int, deadline: fl
         report.counts["states"] += 1
         again = rng.random() < 0.1
         for complaint in check_state(state, root / "cut", rng, report, again=again):
+            report.violated(complaint, replay)
+
+
+def one_log_history(report: Report, root: Path, seed: int, number: int, deadline: float) -> None:
+    rng = random.Random(f"{seed}/{number}")
+    record = powerloss_log.make_history(root / "live", rng, rng.randint(8, 25))
+    report.counts["histories of whole logs"] += 1
+    report.counts["recorded events"] += len(record.events)
+    for index, state in enumerate(power.sample(record, rng, 400)):
+        if time.monotonic() > deadline and index > 20:
+            return
+        report.counts["states of whole logs"] += 1
+        replay = f"--only power --seed {seed}, history {number}, cut {state.cut}, {state.fates}"
+        for complaint in powerloss_log.check_state(state, root / "cut"):
             report.violated(complaint, replay)
 
 
@@ -93,9 +111,7 @@ def check_state(
         return []  # the partition was not finished, so nobody was told that it is there
     promised = max(state.marks)
     complaints: list[str] = []
-    files = (
-        RecordingFiles(root, boot_id=_BOOTS[boot]) if again else RecordingFiles(root, boot_id=_BOOTS[boot])
-    )
+    files = RecordingFiles(root, boot_id=_BOOTS[boot])
     reader = Rig(root / "p", files, segment_bytes=SEGMENT_BYTES)
     writer = Rig(root / "p", files, segment_bytes=SEGMENT_BYTES)
     try:
@@ -154,12 +170,11 @@ def _write_on(writer: Rig, promised: int, files: RecordingFiles, complaints: lis
 def _lose_power_again(
     record: Record, promised: int, root: Path, rng: random.Random, report: Report, boot: int
 ) -> list[str]:
-    found = list(power.states(record, rng, samples=2))
     complaints = []
-    for state in rng.sample(found, min(6, len(found))):
+    for state in power.sample(record, rng, 6):
         state.marks.insert(0, promised)
         report.counts["states of a second loss"] += 1
         inner = root.with_name(f"{root.name}-{boot}")
-        for complaint in check_state(state, inner, rng, report, again=rng.random() < 0.2, boot=boot):
-            complaints.append(f"second power loss at {state.cut} ({state.fates}): {complaint}")
+        found = check_state(state, inner, rng, report, again=rng.random() < 0.2, boot=boot)
+        complaints += [f"after another loss at {state.cut} ({state.fates}): {what}" for what in found]
     return complaints

@@ -1,0 +1,102 @@
+"""The power-loss campaign on a whole log: topics that are made, altered and written to side by side.
+
+As `powerloss`, but through the library's front door: whatever the catalog, the topics
+and their partitions write is recorded together. What was answered before the cut has
+to be there afterwards: a topic that was made, rows acknowledged at `disk`.
+"""
+
+from __future__ import annotations
+
+import random
+import traceback
+from pathlib import Path
+
+from virta.errors import VirtaError
+from virta.log import Log
+from virta.settings import Settings
+from virta.storage.files import Files
+from virta.testing import power
+from virta.testing.files import Record, RecordingFiles
+
+# Nothing happens by itself at moments that differ from run to run.
+_QUIET = Settings(dump_interval_ms=3_600_000, sync_interval_seconds=3600.0)
+_FIRST_BOOT, _NEXT_BOOT = b"\x01" * 16, b"\x02" * 16
+_SMALLEST_SEGMENT = 64 * 1024
+_TEXT = "some text that fills a segment in a few rows " * 220
+
+
+def open_log(root: Path, files: Files) -> Log:
+    return Log(root / "log", files=files, settings=_QUIET)
+
+
+def make_history(root: Path, rng: random.Random, steps: int) -> Record:
+    """Marks are (topic, rows that are promised); row n has offset n."""
+    root.mkdir(parents=True)
+    files = RecordingFiles(root, boot_id=_FIRST_BOOT)
+    log = open_log(root, files)
+    written: dict[str, int] = {}
+    for _ in range(steps):
+        chance = rng.random()
+        if len(written) < 2 or (chance < 0.1 and len(written) < 4):
+            name = f"topic {len(written)}"
+            durability = "os" if len(written) % 2 else "disk"
+            log.create_topic(name, {"n": int, "text": str}, durability=durability, segment_bytes="64 KiB")
+            written[name] = 0
+            files.mark((name, 0))
+            continue
+        name = rng.choice(list(written))
+        if chance < 0.2:
+            log.topic(name).alter(retention_rows=rng.randint(1000, 10_000))
+        else:
+            count = rng.choice((1, 1, 3))
+            rows = [{"n": written[name] + number, "text": _TEXT} for number in range(count)]
+            ack = log.topic(name).append(rows)
+            written[name] += count
+            if ack.durability == "disk":
+                files.mark((name, written[name]))
+    record = Record(
+        files.record.root,
+        files.record.directories,
+        files.record.names,
+        files.record.contents,
+        list(files.record.events),
+    )
+    log.close()
+    return record
+
+
+def check_state(state: power.State, root: Path) -> list[str]:
+    """What is wrong with the log after this power loss."""
+    promised: dict[str, int] = {}
+    for name, rows in state.marks:
+        promised[name] = max(rows, promised.get(name, 0))
+    if not promised:
+        return []
+    state.materialise(root)
+    complaints: list[str] = []
+    log = None
+    try:
+        log = open_log(root, RecordingFiles(root, boot_id=_NEXT_BOOT))
+        for name, rows in promised.items():
+            complaints += _check_topic(log, name, rows)
+    except (VirtaError, OSError, AssertionError, ValueError, LookupError):
+        complaints.append(traceback.format_exc(limit=-6))
+    finally:
+        if log is not None:
+            log.close()
+    return complaints
+
+
+def _check_topic(log: Log, name: str, promised: int) -> list[str]:
+    topic = log.topic(name)
+    before = topic.to_arrow()["n"].to_pylist()
+    if before != list(range(len(before))):
+        return [f"{name}: the rows are not the first ones: {before}"]
+    if len(before) < promised:
+        return [f"{name}: {promised} rows were acknowledged at disk, but {len(before)} are there"]
+    topic.append({"n": len(before), "text": _TEXT})
+    after = topic.to_arrow()["n"].to_pylist()
+    if after != list(range(len(before) + 1)):
+        return [f"{name}: after one more row the rows are {after}"]
+    report = topic.verify()
+    return [] if report.ok else [f"{name}: verify says {report.problems}"]
