@@ -114,8 +114,7 @@ class Log:
                 hint="allow it with alter(topic_deletion=True) first",
             )
         for number in range(record.config.partitions):
-            with topic.partition(number).stored.writing() as committer:
-                committer.write_state(flags=committer.view.state.flags | state.DROPPED)
+            topic.partition(number).stored.mark(state.DROPPED)
         with self._lock:
             self._topics.pop(name, None)
         self._catalog.drop(record)

@@ -187,9 +187,11 @@ class AsyncTopic:
 
     # -- changing --------------------------------------------------------------------------------------
 
-    async def alter(self, *, schema: Any = None, **options: Any) -> None:
+    async def alter(
+        self, *, schema: Any = None, renames: Mapping[str, str] | None = None, **options: Any
+    ) -> None:
         """Change the schema or the configuration; the topic gets a new version."""
-        await self._worker.run(self._sync.alter, schema=schema, **options)
+        await self._worker.run(self._sync.alter, schema=schema, renames=renames, **options)
 
     async def lock(self) -> None:
         """Take no more rows, for good."""

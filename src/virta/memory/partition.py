@@ -220,6 +220,23 @@ class Partition:
         """The committer with this process's commit lock held: for rolls, claims and state changes."""
         return _Writing(self)
 
+    def mark(self, flags: int) -> None:
+        """Set flags in the state record, also where nothing may be appended any more."""
+        with self._committing:
+            self._check_open()
+            committer = self.committer()
+            if committer.waiting:
+                self._dump(committer)
+            try:
+                committer.lock_only()
+                try:
+                    committer.view.refresh()
+                    committer.write_state(flags=committer.view.state.flags | flags)
+                finally:
+                    committer.release()
+            except OSError as error:
+                raise storage_error(error, self.paths.root, "writing to") from error
+
     # -- dumping and syncing -------------------------------------------------------------------------
 
     def dump(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from virta.errors import NotFound, UsageError
+from virta.errors import NotFound, UsageError, VirtaError
 from virta.memory.partition import Partition as StoredPartition
 from virta.requests import parse_token
 from virta.storage.chain import HEADER_SIZE
@@ -186,6 +186,8 @@ class Partition:
         return own.offset
 
     def __repr__(self) -> str:
-        return (
-            f"Partition({self.topic!r}/{self.number}, next offset {self.next_offset}, head {self.head[:8]})"
-        )
+        place = f"{self.topic!r}/{self.number}"
+        try:
+            return f"Partition({place}, next offset {self.next_offset}, head {self.head[:8]})"
+        except VirtaError as error:
+            return f"Partition({place}, {error.code})"

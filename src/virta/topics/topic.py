@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from virta.errors import Denied, NotFound, UsageError
+from virta.errors import Denied, NotFound, UsageError, VirtaError
 from virta.memory.partition import Partition as StoredPartition
 from virta.metadata.catalog import Catalog, TopicRecord
 from virta.metadata.schemas import check_keys, evolve, stored_schema, user_schema
@@ -305,9 +305,13 @@ class Topic:
         return True
 
     def __repr__(self) -> str:
-        columns = len(user_schema(self._schemas.newest()))
-        head = self._stored[0].head.hex()[:8] if len(self._stored) == 1 else f"{len(self._stored)} partitions"
-        return f"Topic({self.name!r}, {len(self):,} rows, {columns} columns, head {head})"
+        try:
+            columns = len(user_schema(self._schemas.newest()))
+            heads = self.heads
+            head = heads[0][:8] if len(heads) == 1 else f"{len(heads)} partitions"
+            return f"Topic({self.name!r}, {len(self):,} rows, {columns} columns, head {head})"
+        except VirtaError as error:
+            return f"Topic({self.name!r}, {error.code})"
 
     def _repr_html_(self) -> str:
         return f"<b>{self!r}</b>{self._between(-10, None)._repr_html_()}"

@@ -228,6 +228,16 @@ class TopicConformance(Conformance):
         assert orders.version == 1
         assert orders.schema.names == ["n", "name"]
 
+    def test_a_column_renamed_keeps_its_values(self, log: Any, other: Any) -> None:
+        orders, same = log.create_topic("orders", {"n": int}, keys=["n"]), other.topic("orders")
+        orders.append(up_to(2))
+        orders.alter(schema={"number": int, "n": str | None}, renames={"n": "number"})
+        orders.append({"number": 2, "n": "new"})
+        for topic in (orders, same):
+            assert topic.config.keys == ("number",)
+            assert topic.to_arrow().column("number").to_pylist() == [0, 1, 2]
+            assert [row["n"] for row in topic[:]] == [None, None, "new"]
+
     def test_many_changes_one_after_another(self, log: Any) -> None:
         columns: dict[str, Any] = {"n": int}
         orders = log.create_topic("orders", columns)
@@ -253,6 +263,13 @@ class TopicConformance(Conformance):
             assert topic.config.locked
             with pytest.raises(UsageError):
                 topic.alter(retention_rows=1)
+
+    def test_a_locked_topic_can_be_dropped(self, log: Any) -> None:
+        orders = log.create_topic("orders", {"n": int})
+        orders.append(up_to(3))
+        orders.lock()
+        log.drop_topic("orders")
+        assert log.topics() == []
 
     def test_a_dropped_topic_is_gone(self, log: Any, other: Any) -> None:
         orders, same = log.create_topic("orders", {"n": int}), other.topic("orders")
