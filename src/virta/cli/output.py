@@ -66,7 +66,7 @@ def target(out: Path | None) -> Iterator[BinaryIO]:
     """Stdout, or a file that gets its name only once it is whole."""
     if out is None:
         sys.stdout.flush()
-        yield sys.stdout.buffer
+        yield from _standard_output()
         return
     unfinished = out.with_name(out.name + ".part")
     try:
@@ -75,6 +75,19 @@ def target(out: Path | None) -> Iterator[BinaryIO]:
         unfinished.replace(out)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _standard_output() -> Iterator[BinaryIO]:
+    stdout: Any = sys.stdout.buffer
+    if not isinstance(stdout, io.RawIOBase):
+        yield stdout
+        return
+    # PYTHONUNBUFFERED: a raw file may write less than it was given
+    whole: Any = io.BufferedWriter(stdout)
+    try:
+        yield whole
+    finally:
+        whole.detach()
 
 
 def choose_form(invocation: Invocation) -> str:
@@ -138,8 +151,9 @@ class JsonArray(JsonLines):
     def write(self, columns: Sequence[Sequence[Any]]) -> None:
         lines = self.lines(columns)
         if lines:
-            self.put((",\n" if self._opened else "[\n") + ",\n".join(lines))
-            self._opened = True
+            # noted first: Ctrl-C may come right after the write
+            before, self._opened = (",\n" if self._opened else "[\n"), True
+            self.put(before + ",\n".join(lines))
 
     def end(self) -> None:
         self.put("\n]\n" if self._opened else "[]\n")
@@ -309,7 +323,7 @@ def _text_sink(invocation: Invocation, form: str, file: BinaryIO, shown: Shown |
     return TableSink(
         file,
         header=invocation.header,
-        layout=Layout.of(invocation, file is getattr(sys.stdout, "buffer", None), shown or {}),
+        layout=Layout.of(invocation, invocation.out is None, shown or {}),
     )
 
 
@@ -502,7 +516,7 @@ def print_record(invocation: Invocation, record: Record, *, shown: Shown | None 
         print_records(invocation, [record], key=next(iter(record)))
         return
     with target(invocation.out) as file:
-        layout = Layout.of(invocation, file is getattr(sys.stdout, "buffer", None), shown or {})
+        layout = Layout.of(invocation, invocation.out is None, shown or {})
         wanted = invocation.columns or tuple(record)
         check_columns(wanted, list(record))
         lines = layout.fields([(name, record[name]) for name in wanted])

@@ -245,8 +245,8 @@ def _unit(text: str) -> str:
 # -- from files -----------------------------------------------------------------------------------
 
 
-def schema_of_json(path: Path) -> pa.Schema:
-    """The schema in a JSON file: names and types, structs as objects."""
+def schema_of_json(path: Path) -> tuple[pa.Schema, bool]:
+    """The schema in a JSON file (names and types, structs as objects), and whether it has headers."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -255,7 +255,8 @@ def schema_of_json(path: Path) -> pa.Schema:
         document = document["schema"]  # what `topic show -o json` printed
     if not isinstance(document, dict):
         raise UsageError(f"{path} holds no object", hint='write {"id": "int", "user": "str?"}')
-    return pa.schema([_field_of_json(name, wanted) for name, wanted in document.items() if name != HEADERS])
+    fields = [_field_of_json(name, wanted) for name, wanted in document.items() if name != HEADERS]
+    return pa.schema(fields), HEADERS in document
 
 
 def _field_of_json(name: str, wanted: Any) -> pa.Field:

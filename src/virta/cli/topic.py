@@ -248,7 +248,8 @@ def create(
       virta topic create trades --schema-from trades.parquet --durability disk
       virta topic create raw --retention-age 7d
     """
-    schema = _wanted_schema(columns, schema_file, schema_from)
+    schema, with_headers = _wanted_schema(columns, schema_file, schema_from)
+    headers = headers or with_headers
     names = tuple(key.strip() for key in keys.split(",")) if keys else ()
     options = _options(given)
     if dry_run:
@@ -261,7 +262,8 @@ def create(
 
 def _wanted_schema(
     columns: tuple[str, ...], schema_file: Path | None, schema_from: Path | None
-) -> pa.Schema | None:
+) -> tuple[pa.Schema | None, bool]:
+    """The columns that were asked for, and whether headers were with them."""
     from virta.cli.schema_text import schema_of_data, schema_of_json, schema_of_words
 
     if sum(map(bool, (columns, schema_file, schema_from))) > 1:
@@ -269,8 +271,8 @@ def _wanted_schema(
     if schema_file:
         return schema_of_json(schema_file)
     if schema_from:
-        return schema_of_data(schema_from)
-    return schema_of_words(columns) if columns else None
+        return schema_of_data(schema_from), False
+    return (schema_of_words(columns) if columns else None), False
 
 
 def _say_plan(
@@ -290,6 +292,8 @@ def _say_plan(
     check_topic_name(name)
     config = new_config(kind="append", keys=keys, partitions=1, options=options)
     built = build_schema(schema, headers=headers, keys=keys)
+    if invocation.quiet:
+        return
     settings = {key: _plain(value) for key, value in dataclasses.asdict(config).items()}
     print_record(invocation, {"topic": name, "schema": texts_of(built), **settings}, shown=_SHOWN)
     note(invocation, "nothing was made (--dry-run)")
