@@ -12,6 +12,7 @@ import errno
 import fnmatch
 import mmap
 import os
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -155,14 +156,15 @@ class Fault:
 
     `at` counts operations that match `kind` and `path` (a pattern for the file's name)
     from 1. `how`: "refused" does nothing, "half" writes half of the bytes and then
-    fails, "after" does it all and reports an error.
+    fails, "after" does it all and reports an error, "killed" and "half killed" end the
+    process there.
     """
 
     at: int
     kind: str = "*"
     path: str = "*"
     error: int = errno.EIO
-    how: Literal["refused", "half", "after"] = "refused"
+    how: Literal["refused", "half", "after", "killed", "half killed"] = "refused"
     times: int = 1  # so many matching operations in a row fail
     seen: int = 0
     hit: str = ""
@@ -195,6 +197,8 @@ class FaultyFiles(FilesTwin):
             if fault.strikes(kind, path):
                 if fault.how == "after":
                     act()
+                elif fault.how == "killed":
+                    os.kill(os.getpid(), signal.SIGKILL)
                 raise OSError(fault.error, os.strerror(fault.error), str(path))
         return act()
 
@@ -202,9 +206,12 @@ class FaultyFiles(FilesTwin):
         try:
             return super()._write(descriptor, parts, position)
         except OSError:
-            if any(fault.how == "half" and fault.hit for fault in self.faults):
+            hows = {fault.how for fault in self.faults if fault.hit}
+            if hows & {"half", "half killed"}:
                 data = b"".join(parts)
                 os.pwrite(descriptor, data[: len(data) // 2], position)
+            if "half killed" in hows:
+                os.kill(os.getpid(), signal.SIGKILL)
             raise
 
 
