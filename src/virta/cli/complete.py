@@ -60,9 +60,9 @@ def _topics(root: Path) -> Iterator[str]:
 def _columns(context: click.Context) -> list[str]:
     from virta.cli.ranges import find, open_log
 
-    named = next((context.params[key] for key in ("rows", "topic", "name") if context.params.get(key)), None)
-    if not isinstance(named, str):
+    if not context.args:
         return []
+    named = context.args[0]  # click leaves arguments here while an option still wants its value
     with open_log(_invocation(context)) as log:
         topic, _ = find(log, named)
         return ["_offset", "_timestamp", *topic.schema.names]

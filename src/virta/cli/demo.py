@@ -107,6 +107,7 @@ class _Demo:
             *("gen", "sensors", "--template", "sensors", "--seed", "7", "-q"),
             *("--rate", str(_SENSORS_PER_SECOND)),
             *("--count", str(max(1, int(seconds * _SENSORS_PER_SECOND)))),
+            stdout=subprocess.DEVNULL,
         )
         tailer = _start(log, "tail", "orders", "--columns", "id,user", "-o", "jsonl")
         watch = _Watch(tailer)
@@ -119,9 +120,8 @@ class _Demo:
             watch.end.wait(_PATIENCE_SECONDS)
             makers.wait(_PATIENCE_SECONDS)
         finally:
-            for process in (tailer, makers):
-                process.kill()
-                process.wait()
+            _end(tailer, makers)
+            watch.join()
         total = rows + len(single) + 2
         typical = sorted(single)[len(single) // 2]
         self._fact("appended", f"{count(rows, 'order')} in batches: {rate(rows, taken)} rows/s")
@@ -222,9 +222,15 @@ def _order(user: str, number: int) -> dict[str, Any]:
     return {"id": number, "user": user, "amount": 0.0, "country": "FI"}
 
 
-def _start(log: Log, *arguments: str) -> subprocess.Popen[str]:
+def _start(log: Log, *arguments: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "virta", "--log", str(log.path), *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, stdout=stdout, text=True)
+
+
+def _end(*processes: subprocess.Popen[str]) -> None:
+    for process in processes:
+        process.kill()
+        process.wait()
 
 
 class _Watch(threading.Thread):
@@ -240,12 +246,13 @@ class _Watch(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        for line in self._lines:
-            self.seen += 1
-            self.first.set()
-            if _END in line:
-                self.ended = time.monotonic()
-                self.end.set()
+        with self._lines:
+            for line in self._lines:
+                self.seen += 1
+                self.first.set()
+                if _END in line:
+                    self.ended = time.monotonic()
+                    self.end.set()
 
 
 def _append_orders(orders: Topic, seconds: float) -> tuple[int, float, list[float]]:

@@ -100,6 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         return _missing_package(invocation, error)
     except OSError as error:
+        _let_go_of_stdout()
         return _system_error(invocation, error)
 
 
@@ -141,10 +142,17 @@ def _system_error(invocation: Invocation, error: OSError) -> int:
 
 def _end_quietly() -> int:
     """Whoever read our output has seen enough (`virta read … | head`)."""
-    # The interpreter flushes stdout once more at exit; let that go nowhere.
-    with Path(os.devnull).open("w") as nowhere:
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+    _let_go_of_stdout()
     return Exit.OK
+
+
+def _let_go_of_stdout() -> None:
+    """The interpreter flushes stdout once more at exit; where that cannot work, let it go nowhere."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with Path(os.devnull).open("w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 if __name__ == "__main__":
