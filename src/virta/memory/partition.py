@@ -33,6 +33,10 @@ from virta.storage.view import Identity, Stretch, View
 from virta.types import Durability, Stats, Token
 
 
+# A scan begins with little, since a look-up wants one row, and reads four times as much at each step.
+_FIRST_READ_BYTES = 64 * 1024
+
+
 class Partition:
     def __init__(
         self,
@@ -385,14 +389,16 @@ class Partition:
     ) -> Iterator[list[StoredBlock]]:
         """The blocks that hold the rows from `start` up to `end`; `narrow` may leave some out."""
         offset = start
+        size = min(max_bytes, _FIRST_READ_BYTES)
         while offset < end:
             stretch = None if narrow is None else self._stretch(offset, end)
             if stretch is None or narrow is None:
-                blocks = self.read(offset, max_bytes=max_bytes, verify=verify)
+                blocks = self.read(offset, max_bytes=size, verify=verify)
                 if not blocks:
                     return
                 yield blocks
                 offset = blocks[-1].header.end_offset
+                size = min(max_bytes, 4 * size)
                 continue
             for piece in narrow(stretch):
                 at = piece.start
@@ -488,11 +494,13 @@ class Partition:
                 return True
             with self._reading:
                 self._check_open()
-                wakeups.arm(self._watch, self._view.active.chain_path)
+                active = self._view.active
+                wakeups.arm(self._watch, active.chain_path)
                 self._refresh()
-                wakeups.arm(self._watch, self._view.active.chain_path)
                 if self._view.next_offset > offset:
                     return True
+                if self._view.active is not active:
+                    wakeups.arm(self._watch, self._view.active.chain_path)
                 if self._view.next_offset < offset and self.tail.end_offset < offset:
                     raise HistoryChanged(
                         f"the log ends at offset {self._view.next_offset}, before {offset}, waited for",

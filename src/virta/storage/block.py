@@ -434,6 +434,33 @@ def check_against(data: bytes | memoryview, header: Header) -> None:
         raise Corrupt("the block's own fields are not those in the chain")
 
 
+# The block's description stands within its first bytes, unless it has large dictionaries.
+_DESCRIBED_WITHIN = 64 * 1024
+
+
+def is_named_by(data: memoryview, header: Header) -> bool:
+    """Whether these bytes are the block the header names, found out the short way.
+
+    The digest's digits are looked for instead of parsing the message: the digest covers
+    every other byte, so where it agrees the message is the one that was written. False
+    says nothing; `check_against` then finds out, and names what is wrong.
+    """
+    digits = hexlify(header.digest)
+    at = bytes(data[:_DESCRIBED_WITHIN]).find(digits)
+    fields_at = at - _DIGEST_AT
+    if len(data) != header.length or fields_at < 0:
+        return False
+    if data[fields_at : fields_at + 2 * FIELDS_SIZE] != hexlify(chain.without_place(header.fields())):
+        return False
+    before, after = data[:at], data[at + 2 * DIGEST_SIZE :]
+    if len(data) <= _JOIN_LIMIT_BYTES:
+        return bool(blake3(b"".join((before, _NO_DIGEST, after))).digest() == header.digest)
+    hasher = blake3(before)
+    hasher.update(_NO_DIGEST)
+    hasher.update(after)
+    return bool(hasher.digest() == header.digest)
+
+
 def check_leading(data: bytes | memoryview, header: Header) -> None:
     """That the columns `_offset` and `_timestamp` hold what the header says of them.
 

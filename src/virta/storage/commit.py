@@ -52,7 +52,6 @@ from virta.storage.segment import Segment, StoredBlock
 from virta.storage.state import State
 from virta.storage.view import Identity, View, schema_digest
 
-
 # Room asked for ahead of the data: none for small files, then as much again, at most this.
 _RESERVE_FROM_BYTES = 1024 * 1024
 _RESERVE_BYTES = 64 * 1024 * 1024

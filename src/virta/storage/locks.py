@@ -29,7 +29,16 @@ PASSES_PER_TURN = 16
 class PartitionLock:
     """One process's handle on the lock. Not for several threads at once."""
 
-    __slots__ = ("_check_at", "_descriptor", "_files", "_identity", "_passes", "_path", "_paths", "_turnstile")
+    __slots__ = (
+        "_check_at",
+        "_descriptor",
+        "_files",
+        "_identity",
+        "_passes",
+        "_path",
+        "_paths",
+        "_turnstile",
+    )
 
     def __init__(self, files: Files, paths: PartitionPaths) -> None:
         self._files = files

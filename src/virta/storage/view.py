@@ -80,6 +80,7 @@ class View:
         self.schema_of = schema_of
         self.write = write
         self._boot_id = files.boot_id()
+        self._fresh = (-1, 0)  # offset and index of the first header taken last
         self.on_taken: Callable[[Header], None] | None = None  # told of each header taken from others
         self.on_skipped: Callable[[], None] | None = None  # told when headers were passed over unseen
         self._sealed: OrderedDict[int, Segment] = OrderedDict()
@@ -244,7 +245,10 @@ class View:
             entry, segment, count = self.manifest.segments[index], self.segment(index), self.blocks_in(index)
             segment_end = min(entry.end, self.next_offset)
             if max(start, entry.base) < segment_end:
-                first = segment.covering(count, max(start, entry.base))
+                if segment is self.active and start == self._fresh[0]:
+                    first = self._fresh[1]  # a reader at the tail: the blocks that were just taken
+                else:
+                    first = segment.covering(count, max(start, entry.base))
                 stop = count if end >= segment_end else segment.covering(count, end - 1) + 1
                 stretches.append(Stretch(segment=segment, start=first, stop=stop))
             start = entry.end
@@ -375,6 +379,7 @@ class View:
     def _begin(self, blocks: int) -> None:
         """Where the active segment begins."""
         entry = self.active.entry
+        self._fresh = (-1, 0)
         self.blocks = blocks
         self.data_end = len(block.schema_message(self.active.schema))
         self.next_offset = entry.base
@@ -430,6 +435,7 @@ class View:
 
     def _follow(self, count: int) -> None:
         """Take headers up to `count`, each checked; stop quietly at one that is not valid yet."""
+        self._fresh = (self.next_offset, self.blocks)
         while self.blocks < count:
             upto = min(count, self.blocks + _HEADERS_PER_READ)
             try:
