@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import virta
-from tests.golden import independent
+from tests.golden import example, independent
 from tests.golden.contents import describe_log, files_of
 from virta.log import Log
 from virta.storage import statistics
@@ -166,3 +166,8 @@ def test_duckdb_reads_data_files(golden: Path, expected: dict[str, Any]) -> None
             found = duckdb.from_arrow(reader).aggregate("count(*), min(_offset), max(_offset)").fetchall()
         offsets = rows_of(expected, path)
         assert found == [(len(offsets), offsets[0], offsets[-1])]
+
+
+def test_the_example_in_the_document_is_made_of_these_bytes() -> None:
+    document = example.DOCUMENT.read_text(encoding="utf-8")
+    assert document == example.placed(document), "run `python -m tests.golden.example`"
