@@ -30,7 +30,13 @@ FORMS = ("jsonl", "json", "csv", "tsv", "parquet", "arrow")
 @click.command()
 @click.argument("topic", shell_complete=complete_topics)
 @click.argument("files", metavar="[FILE…|-]", nargs=-1, type=click.Path(allow_dash=True))
-@click.option("--format", "form", type=click.Choice(FORMS), help="What the input is; else its ending tells.")
+@click.option(
+    "--format",
+    "form",
+    metavar="FORM",
+    type=click.Choice(FORMS),
+    help=f"{', '.join(FORMS)}; without it the file's ending or its first bytes tell.",
+)
 @click.option(
     "--batch",
     type=click.IntRange(1, 1_000_000),
@@ -52,7 +58,7 @@ FORMS = ("jsonl", "json", "csv", "tsv", "parquet", "arrow")
 )
 @click.option("--dry-run", is_flag=True, help="Read and check the rows, and append nothing.")
 @quiet_option("Say nothing.")
-@output_option("json", "jsonl")
+@output_option("json", "jsonl", text="json or jsonl: print the acknowledgement.")
 @click.pass_obj
 def append(
     invocation: Invocation,
@@ -66,8 +72,7 @@ def append(
 ) -> None:
     """Append rows from files or a pipe.
 
-    Forms: jsonl, json, csv, tsv, parquet, arrow; what `read` and `tail` print is taken back.
-    With -o json the acknowledgement is printed.
+    What `read` and `tail` print is taken back: rows get a new offset and time.
 
     \b
     Examples:

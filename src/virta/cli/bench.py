@@ -142,7 +142,12 @@ def _batch(rows: int) -> pa.RecordBatch:
 @bench.command()
 @_seconds
 @click.option(
-    "--batch", type=click.IntRange(2, 100_000), default=1000, show_default=True, help="Rows of a batch."
+    "--batch",
+    type=click.IntRange(2, 100_000),
+    default=1000,
+    show_default=True,
+    metavar="N",
+    help="Rows of a batch.",
 )
 @_durability
 @output_options("the kinds of work")
@@ -190,7 +195,12 @@ def _append_works(topic: Topic, batch: int) -> list[tuple[str, Callable[[], int]
 @click.argument("topic", required=False, shell_complete=complete_topics)
 @_seconds
 @click.option(
-    "--rows", type=click.IntRange(1), default=500_000, show_default=True, help="Rows of the throw-away topic."
+    "--rows",
+    type=click.IntRange(1),
+    default=500_000,
+    show_default=True,
+    metavar="N",
+    help="Rows of the throw-away topic.",
 )
 @output_options("the kinds of work")
 @click.pass_obj

@@ -78,13 +78,14 @@ def _filling(*names: str, **settings: Any) -> Decorator:
     return click.option(*names, expose_value=False, is_eager=True, **settings)
 
 
-def output_option(*forms: str) -> Decorator:
+def output_option(*forms: str, text: str | None = None) -> Decorator:
     """The `-o` of commands that print records; all forms, unless some are named."""
     return _filling(
         "-o",
         "--output",
+        metavar="FORM",
         type=click.Choice(forms or OUTPUTS),
-        help="Form of the output; by default a table on a terminal, jsonl in a pipe.",
+        help=text or f"{', '.join(forms or OUTPUTS)}; without it a table on a terminal, jsonl in a pipe.",
     )
 
 

@@ -49,7 +49,7 @@ SECTIONS = {
     },
     "Trust": {
         "verify": Entry("virta.cli.verify:verify", "Check every byte against the hash chain."),
-        "block": Entry("virta.cli.block:block", "List blocks, show one."),
+        "block": Entry("virta.cli.block:block", "List blocks, show one, export its bytes."),
     },
     "Care": {
         "steward": Entry("virta.cli.steward:steward", "Remove what retention lets go of, once or for ever."),
