@@ -73,7 +73,8 @@ def _block(data: bytes, chain: bytes) -> Iterator[str]:
     body = 8 + metadata
     yield (
         f"**Data file.** Its first {_opening(data)} bytes are the schema message, as in "
-        f"`schemas/0001.arrow`. The block lies at {at}: one message, {metadata} bytes of metadata and {length - body} of body.\n"
+        f"`schemas/0001.arrow`. The block lies at {at}: one message, {metadata} bytes of metadata and "
+        f"{length - body} of body.\n"
     )
     parts = [
         (4, "continuation"),
