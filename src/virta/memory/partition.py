@@ -25,7 +25,7 @@ from virta.memory.tail import Budget, TailBuffer
 from virta.memory.wake import Watch, process_wakeups
 from virta.settings import Settings
 from virta.storage import statistics
-from virta.storage.commit import Append, Committer
+from virta.storage.commit import Append, Committer, Synced
 from virta.storage.files import Files, storage_error
 from virta.storage.layout import PartitionPaths
 from virta.storage.segment import StoredBlock
@@ -33,6 +33,8 @@ from virta.storage.view import Identity, Stretch, View
 from virta.types import Durability, Stats, Token
 
 
+# Rows synced one by one move the watermark at most so often.
+_MARK_SECONDS = 0.01
 # A scan begins with little, since a look-up wants one row, and reads four times as much at each step.
 _FIRST_READ_BYTES = 64 * 1024
 
@@ -71,6 +73,8 @@ class Partition:
         self._committer: Committer | None = None
         self._syncing = threading.Lock()
         self._synced_offset = -1
+        self._unmarked: Synced | None = None  # synced, not yet noted in the state record
+        self._mark_at = 0.0
         self._unsynced_bytes = 0
         self._unsynced_since: float | None = None
         self._failure: VirtaError | None = None
@@ -293,6 +297,8 @@ class Partition:
                 if offset is None:
                     with self._as_storage_error("reading"):
                         committer.view.refresh()
+                else:
+                    committer.room.expect_syncs()
                 covered = committer.position()
                 self._unsynced_bytes = 0
                 self._unsynced_since = None
@@ -302,9 +308,26 @@ class Partition:
                 with self._committing:
                     committer.mark_failed()
                 raise storage_error(error, covered[0].data_path, "syncing") from error
-            with self._committing, self._as_storage_error("noting what was synced in"):
-                committer.mark_synced(covered)
             self._synced_offset = covered[1]
+            self._unmarked = covered
+            if offset is None or time.monotonic() >= self._mark_at:
+                self._mark()
+            else:
+                self._dumper.expect(self)
+
+    def _mark(self) -> None:
+        """Move the watermark to what was synced last. (`_syncing` is held.)
+
+        An acknowledgement does not wait for it: what is synced above the watermark is
+        good, it is only looked at again after a power loss.
+        """
+        covered, self._unmarked = self._unmarked, None
+        if covered is None:
+            return
+        self._mark_at = time.monotonic() + _MARK_SECONDS
+        with self._committing, self._as_storage_error("noting what was synced in"):
+            if self._committer is not None:
+                self._committer.mark_synced(covered)
 
     @contextlib.contextmanager
     def _as_storage_error(self, doing: str) -> Iterator[None]:
@@ -317,6 +340,9 @@ class Partition:
         """The dumper's turn: dump, sync what is due; seconds until there is more to do."""
         if self._committer is not None and self._committer.waiting:
             self.dump()
+        if self._unmarked is not None:
+            with self._syncing:
+                self._mark()
         since = self._unsynced_since
         if since is None:
             return None
@@ -602,7 +628,7 @@ class Partition:
         """Room reserved ahead goes back with the last holder here; where it cannot, sealing does it."""
         with self._committing:
             committer = self._committer
-            if committer is None or not committer.reserved or not committer.lock.try_acquire():
+            if committer is None or not committer.room.until or not committer.lock.try_acquire():
                 return
             try:
                 committer.trim()

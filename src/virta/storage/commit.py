@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from virta.clock import Clock
 from virta.errors import Conflict, Fenced, Locked, NotFound, StorageFailed, VirtaError
-from virta.storage import block, chain, manifest, producers, recovery, state
+from virta.storage import block, chain, manifest, producers, recovery, room, state
 from virta.storage.block import Prepared, Stamped
 from virta.storage.chain import HEADER_SIZE, Header
 from virta.storage.files import (
@@ -48,13 +48,11 @@ from virta.storage.layout import PartitionPaths
 from virta.storage.locks import PartitionLock
 from virta.storage.manifest import Entry, Manifest
 from virta.storage.producers import Producers
+from virta.storage.room import Room
 from virta.storage.segment import Segment, StoredBlock
 from virta.storage.state import State
 from virta.storage.view import Identity, View, schema_digest
 
-# Room asked for ahead of the data: none for small files, then as much again, at most this.
-_RESERVE_FROM_BYTES = 1024 * 1024
-_RESERVE_BYTES = 64 * 1024 * 1024
 
 # A header gives a block's length in 32 bits.
 _SIZE_LIMIT = 1 << 32
@@ -70,6 +68,10 @@ class RowsAlreadyThere(Exception):
     def __init__(self, rows: int) -> None:
         super().__init__(rows)
         self.rows = rows
+
+
+# What a sync covers: segment, offset, blocks, data length, head.
+Synced = tuple[Segment, int, int, int, bytes]
 
 
 class Append:
@@ -137,7 +139,7 @@ class Committer:
         self.controls: list[StoredBlock] = []  # written, not yet shown to this process's readers
         self._producers: Producers | None = None
         self.tip = Tip(0, b"", 0, 0)
-        self.reserved = 0  # room was asked for in the data file up to here
+        self.room = Room(view.files)
         self.promised = 0  # so many of the waiting are acknowledged, in memory
         self.on_lost: Callable[[int, int, BaseException], None] | None = None  # told when they are gone
         self.failed = False  # a sync failed here, whether or not the state record could be told
@@ -170,7 +172,7 @@ class Committer:
         self._finish_roll()
         if (
             not self.recovered
-            or self.files.size(view.active.data_descriptor) != view.data_end
+            or not room.ends(self.files, view.active.data_descriptor, view.data_end)
             or self.files.size(view.active.chain_descriptor) != view.blocks * HEADER_SIZE
         ):
             self.recover()
@@ -251,7 +253,10 @@ class Committer:
             try:
                 if (
                     files.pread(view.lock_descriptor, state.READ_SIZE, 0) == view.state_bytes
-                    and files.seek(active.data_descriptor, 0, os.SEEK_END) == view.data_end
+                    and (
+                        files.seek(active.data_descriptor, 0, os.SEEK_END) == view.data_end
+                        or room.ends(files, active.data_descriptor, view.data_end)
+                    )
                     and files.seek(active.chain_descriptor, 0, os.SEEK_END) == view.blocks * HEADER_SIZE
                     and view.data_end < self.segment_bytes
                     and not view.state.flags
@@ -298,8 +303,8 @@ class Committer:
         else:
             view.blocks += 1
             view.take(stamped.header)
-        if view.data_end > self.reserved:
-            self._reserve()
+        if view.data_end > self.room.until:
+            self.room.make(view, stamped.header.length, self.segment_bytes)
         append.block = StoredBlock(stamped.header, previous, parts, active.schema)
 
     def stamp(self, appends: list[Append]) -> None:
@@ -396,29 +401,16 @@ class Committer:
         view.take(waiting[-1][0].header)
         self.waiting = []
         self.promised = 0
-        if view.data_end > self.reserved:
-            self._reserve()
-
-    def _reserve(self) -> None:
-        """Ask for room ahead: writing into it costs a third less than making the file grow.
-
-        As much as there is already, so that small topics stay small. What is left over
-        goes back when the segment is sealed or the partition closed.
-        """
-        view = self.view
-        ahead = min(view.data_end, _RESERVE_BYTES, max(0, self.segment_bytes - view.data_end))
-        self.reserved = view.data_end + max(ahead, _RESERVE_FROM_BYTES) // 2
-        if view.data_end >= _RESERVE_FROM_BYTES and ahead:
-            self.files.reserve(view.active.data_descriptor, view.data_end, ahead)
+        if view.data_end > self.room.until:
+            self.room.make(view, waiting[-1][0].header.length, self.segment_bytes)
 
     def trim(self) -> None:
-        """Let go of reserved room behind the end. The lock is held and nothing waits."""
-        if not self.reserved:
-            return
-        self.reserved = 0
-        descriptor = self.view.active.data_descriptor
-        # at its own length the file loses room and nothing else, whoever appended since the last look
-        self.files.truncate(descriptor, self.files.size(descriptor))
+        """Give room back, if the files end where this process knows them to end. The lock is held."""
+        view, files = self.view, self.files
+        if files.size(view.active.chain_descriptor) == view.blocks * HEADER_SIZE and room.ends(
+            files, view.active.data_descriptor, view.data_end
+        ):
+            self.room.give_back(view)
 
     def _give_up(self, error: BaseException) -> None:
         """A write failed: keep the headers that became visible, cut off the rest."""
@@ -498,7 +490,7 @@ class Committer:
 
     # -- durability -----------------------------------------------------------------------------
 
-    def position(self) -> tuple[Segment, int, int, int, bytes]:
+    def position(self) -> Synced:
         """What a sync started now will cover: segment, offset, blocks, data length, head."""
         view = self.view
         return view.active, view.next_offset, view.blocks, view.data_end, view.head
@@ -507,7 +499,7 @@ class Committer:
         """Sync the data file. Takes no lock: appends go on meanwhile."""
         self.files.sync(segment.data_descriptor)
 
-    def mark_synced(self, covered: tuple[Segment, int, int, int, bytes]) -> None:
+    def mark_synced(self, covered: Synced) -> None:
         """Move the watermark to what a finished sync covers."""
         segment, offset, blocks, length, head = covered
         self.lock_only()
@@ -563,7 +555,7 @@ class Committer:
     def _roll(self, schema_version: int | None) -> None:
         view = self.view
         old = view.active
-        self.trim()
+        self.room.give_back(view)
         sync_file(self.files, old.data_descriptor)
         sync_file(self.files, old.chain_descriptor)
         sealed = seal_entry(view)

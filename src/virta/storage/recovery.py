@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from virta.errors import Corrupt
-from virta.storage import block, chain, state
+from virta.storage import block, chain, room, state
 from virta.storage.chain import HEADER_SIZE, Header
 from virta.storage.files import Files, read_fully, write_fully
 from virta.storage.layout import TORN_MARK
@@ -78,10 +78,10 @@ def recover(view: View, lock_descriptor: int) -> Recovered:
     known = sound.count + len(headers)
     named = chain_size // HEADER_SIZE
     cut_headers = max(0, named - known)
-    cut_bytes = data_size - end
+    cut_bytes = room.bytes_behind(files, segment.data_descriptor, end)
     evidence = ""
     last_cut = _last_named_offset(segment, named, found.next_offset) if cut_headers else found.next_offset
-    if cut_bytes > 0 or cut_headers or chain_size % HEADER_SIZE:
+    if cut_bytes or cut_headers or chain_size % HEADER_SIZE:
         evidence = _keep_evidence(files, segment, end, known * HEADER_SIZE)
     if cut_headers:
         _write_state(view, lock_descriptor, epoch=max(view.state.epoch, found.epoch) + 1)
@@ -90,7 +90,7 @@ def recover(view: View, lock_descriptor: int) -> Recovered:
     if headers:
         made = b"".join(header.to_bytes() for header in headers)
         write_fully(files, segment.chain_descriptor, made, sound.count * HEADER_SIZE)
-    if cut_bytes > 0:
+    if cut_bytes:
         files.truncate(segment.data_descriptor, end)
     _write_state(
         view,
@@ -104,7 +104,7 @@ def recover(view: View, lock_descriptor: int) -> Recovered:
         kept_blocks=known,
         found_blocks=len(headers),
         cut_headers=cut_headers,
-        cut_bytes=max(0, cut_bytes),
+        cut_bytes=cut_bytes,
         first_cut_offset=found.next_offset,
         last_cut_offset=last_cut,
         reason=reason,

@@ -16,7 +16,7 @@ import pyarrow as pa
 from blake3 import blake3
 
 from virta.errors import Corrupt
-from virta.storage import block, chain, manifest, message, state
+from virta.storage import block, chain, manifest, message, room, state
 from virta.storage.chain import HEADER_SIZE, Header
 from virta.storage.files import Files, read_fully
 from virta.storage.layout import PartitionPaths
@@ -335,7 +335,7 @@ class SegmentWalk:
         if not self.entry.is_active:
             return index < self.entry.blocks
         if chain_ < 0:
-            return self.end < self._data_size
+            return self.end < self._data_size and any(self.window.read(self.end, 8))
         return index < max(self._chain_size // HEADER_SIZE, self.synced_blocks)
 
     def _record(self, chain_: int, index: int) -> bytes:
@@ -572,8 +572,8 @@ class SegmentWalk:
             size = self.files.size(chain_)
             if size // HEADER_SIZE != self._chain_size // HEADER_SIZE or self._is_sealed_now():
                 return  # others have appended since
-            rest = self.files.size(data) - self.end
-            if rest > 0:
+            rest = room.bytes_behind(self.files, data, self.end)
+            if rest:
                 self._leftover(f"{rest} bytes lie behind the last block", self.end)
             elif size % HEADER_SIZE:
                 self._leftover("the chain file ends in a part of a header", self.end)

@@ -406,6 +406,8 @@ class View:
         if self.on_skipped is not None:
             self.on_skipped()
         last = self._last_header(checked) if checked else None
+        if last is not None:
+            self._check_place(last, checked)
         self._begin(checked)
         if self.last_timestamp == 0 and len(self.manifest.segments) > 1:
             self.last_timestamp = self.manifest.segments[-2].max_timestamp
@@ -426,6 +428,26 @@ class View:
                 position=(count - 1) * HEADER_SIZE,
             )
         return header
+
+    def _check_place(self, last: Header, count: int) -> None:
+        """That the chain is this segment's all along, not another's that is sound in itself."""
+        active, known = self.active, self.state
+        good = active.checked_header(0).base_offset == active.entry.base
+        good = good and last.end_position <= self.files.size(active.data_descriptor)
+        if known.is_of(active.entry) and 0 < known.synced_blocks <= count:
+            good = good and active.hash_before(known.synced_blocks) == known.synced_hash
+            if count > known.synced_blocks:
+                active.checked_header(known.synced_blocks)
+                good = good and last.base_offset >= known.synced_offset
+                good = good and last.position >= known.synced_length
+        if not good:
+            raise Corrupt(
+                "the chain file is not that of its segment",
+                topic=self.identity.topic,
+                partition=self.identity.number,
+                file=str(self.active.chain_path),
+                position=0,
+            )
 
     def take(self, header: Header) -> None:
         self.next_offset = header.end_offset
@@ -449,6 +471,8 @@ class View:
                     return
                 self.take(header)
                 self.blocks += 1
+                if not header.span and self._fresh[1] == self.blocks - 1:
+                    self._fresh = (self.next_offset, self.blocks)  # a control block holds no offset
                 if self.on_taken is not None:
                     self.on_taken(header)
             if good * HEADER_SIZE < len(raw):
