@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from virta.errors import VirtaError as VirtaError
     from virta.open import aopen as aopen
     from virta.open import open as open
+    from virta.settings import Settings as Settings
+    from virta.steward.steward import Steward as Steward
     from virta.types import Ack as Ack
     from virta.types import ArrowStream as ArrowStream
     from virta.types import Compression as Compression
@@ -71,7 +73,9 @@ __all__ = [
     "NotFound",
     "Problem",
     "SchemaMismatch",
+    "Settings",
     "Stats",
+    "Steward",
     "StorageFailed",
     "Timeout",
     "Token",
@@ -88,6 +92,7 @@ __all__ = [
 ]
 
 _OPENERS = ("aopen", "open")
+_ELSEWHERE = {"Settings": "virta.settings", "Steward": "virta.steward.steward"}
 _VALUES = (
     "Ack",
     "ArrowStream",
@@ -103,9 +108,11 @@ _VALUES = (
 
 
 def _home(name: str) -> str:
-    """The module a public name lives in; what is neither opener nor value is an error."""
+    """The module a public name lives in; what is none of the others is an error."""
     if name in _OPENERS:
         return "virta.open"
+    if name in _ELSEWHERE:
+        return _ELSEWHERE[name]
     return "virta.types" if name in _VALUES else "virta.errors"
 
 

@@ -13,7 +13,8 @@ from types import ModuleType
 import pytest
 
 import virta
-from virta import errors, types
+from virta import errors, settings, types
+from virta.steward import steward
 
 ROOT = Path(__file__).parents[2]
 has_opener = pytest.mark.skipif(
@@ -33,9 +34,8 @@ def test_every_error_is_exported() -> None:
 @pytest.mark.parametrize("name", sorted(set(virta.__all__) - {"open", "aopen"}))
 def test_a_name_comes_from_its_home(name: str) -> None:
     value = getattr(virta, name)
-    assert (
-        value is getattr(errors, name, None) or value is getattr(types, name, None) or name == "__version__"
-    )
+    homes = (errors, types, settings, steward)
+    assert name == "__version__" or any(value is getattr(home, name, None) for home in homes)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

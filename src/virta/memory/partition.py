@@ -26,6 +26,7 @@ from virta.memory.wake import Watch, process_wakeups
 from virta.settings import Settings
 from virta.storage import statistics
 from virta.storage.commit import Append, Committer, Synced
+from virta.storage.filesystem import check_writable_place
 from virta.storage.files import Files, storage_error
 from virta.storage.layout import PartitionPaths
 from virta.storage.segment import StoredBlock
@@ -212,6 +213,7 @@ class Partition:
     def committer(self) -> Committer:
         """The writing side, opened at the first append. The commit lock is held."""
         if self._committer is None:
+            check_writable_place(self.paths.root, force=self.settings.force_network_file_system)
             view = self._open_view(write=True)
             try:
                 self._committer = Committer(view, self._clock, segment_bytes=self.segment_bytes)
@@ -292,6 +294,7 @@ class Partition:
                 return
             with self._committing:
                 committer = self.committer()
+                committer.check_not_failed()
                 if committer.waiting:
                     self._dump(committer)
                 if offset is None:
@@ -620,6 +623,8 @@ class Partition:
                 self.dump()
                 if self._unsynced_since is not None and self._is_in_place():
                     self.sync()
+                with self._syncing:
+                    self._mark()
                 self._give_back()
         finally:
             self._let_go("the log was closed")
