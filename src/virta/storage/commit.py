@@ -184,7 +184,11 @@ class Committer:
     def _check_usable(self, current: State) -> None:
         if current.flags & state.DROPPED:
             raise NotFound(f"the topic {self.view.identity.topic!r} was dropped")
-        if current.flags & state.FAILED or self.failed:
+        self.check_not_failed()
+
+    def check_not_failed(self) -> None:
+        """After a failed sync no later one can be believed: what failed is clean in the cache, and gone."""
+        if self.view.state.flags & state.FAILED or self.failed:
             raise StorageFailed(
                 f"an earlier sync of {self.view.paths.root} failed, so it takes no more rows",
                 hint="check the disk, then run `virta doctor --repair`",
