@@ -331,7 +331,9 @@ class Selection:
             cut = (
                 self._cut(block, max(offset, wanted.start), piece)
                 for block in blocks
-                if block.header.span and block.header.end_offset > wanted.start
+                if block.header.span
+                and block.header.end_offset > wanted.start
+                and block.header.base_offset < piece.end
             )
             for batch in _joined(cut):
                 if left is not None:
