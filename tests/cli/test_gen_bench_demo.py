@@ -110,6 +110,7 @@ def test_bench_measures_and_leaves_nothing(orders: Cli, tmp_path: Path) -> None:
     assert orders.ok("read", "orders", "--count").out == "3\n"
 
 
+@pytest.mark.slow
 def test_demo_works_and_its_commands_do_too(cli: Cli, tmp_path: Path) -> None:
     place = tmp_path / "demo"
     done = cli.run("demo", place, "--seconds", "0.3")
@@ -120,6 +121,7 @@ def test_demo_works_and_its_commands_do_too(cli: Cli, tmp_path: Path) -> None:
     assert cli("demo", place).code == 2
 
 
+@pytest.mark.slow
 def test_demo_tells_when_something_is_wrong(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

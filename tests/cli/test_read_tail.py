@@ -150,6 +150,12 @@ def test_a_tail_that_stops_when_idle(orders: Cli) -> None:
     assert orders("tail").code == 2
 
 
+@pytest.mark.parametrize("end", [1, 2, 3])
+def test_a_tail_up_to_an_offset_ends_there(orders: Cli, end: int) -> None:
+    done = orders.ok("tail", f"orders@:{end}", "--columns", "id", "-o", "jsonl")
+    assert done.rows == [{"id": n} for n in range(1, end + 1)]
+
+
 def test_several_topics_at_once(orders: Cli) -> None:
     orders.ok("gen", "clicks", "--template", "clicks", "--create", "--count", "2", "-q")
     rows = orders.ok("tail", "orders", "clicks", "--stop-when-idle", "50ms", "-o", "jsonl").rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -87,6 +88,8 @@ def append(
     with open_log(invocation) as log:
         found = log.topic(topic)
         sources = [Source(name, form) for name in files or ("-",)]
+        if sys.stdin.isatty() and any(source.is_stdin for source in sources):
+            note(invocation, "type rows as JSON, one per line; Ctrl-D ends")
         total = _total_size(sources)
         with Progress(invocation, "appending", total_bytes=total) as progress:
             run = _Run(found, progress, expected=if_offset)

@@ -58,7 +58,8 @@ class Source:
     """One input: a file, or `-` for standard input."""
 
     def __init__(self, name: str, form: str | None) -> None:
-        self.name = "stdin" if name == "-" else name
+        self.is_stdin = name == "-"
+        self.name = "stdin" if self.is_stdin else name
         self.size: int | None = None
         self._file: Any
         if name == "-":
@@ -79,7 +80,7 @@ class Source:
             else:
                 yield from _text_chunks(self._file, form, self.name, schema, max_rows)
         finally:
-            if self.name != "stdin":
+            if not self.is_stdin:
                 self._file.close()
 
     def _sniff(self, schema: pa.Schema) -> str:

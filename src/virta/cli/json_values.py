@@ -21,8 +21,6 @@ column; Arrow's own casts do the work where there are many values.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import decimal
 import json
 import re
@@ -33,7 +31,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-BINARY_MARK = "$binary"
+from virta.cli.binary_mark import MARK_BEGINS, as_mark, bytes_of
 
 _NOT_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -137,7 +135,7 @@ def _binary_json(value: bytes) -> Any:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        return {BINARY_MARK: base64.b64encode(value).decode("ascii")}
+        return as_mark(value)
 
 
 def _dictionary_to_json(array: pa.DictionaryArray) -> list[Any]:
@@ -427,7 +425,7 @@ def _binary_decoder(kind: pa.DataType) -> Callable[[Any], Any]:
 
     def decode(value: Any) -> bytes:
         try:
-            data = _bytes_of(value)
+            data = bytes_of(value)
         except (ValueError, TypeError):
             raise misfit(value, kind) from None
         if width is not None and len(data) != width:
@@ -435,17 +433,6 @@ def _binary_decoder(kind: pa.DataType) -> Callable[[Any], Any]:
         return data
 
     return decode
-
-
-def _bytes_of(value: Any) -> bytes:
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, dict) and set(value) == {BINARY_MARK}:
-        try:
-            return base64.b64decode(value[BINARY_MARK], validate=True)
-        except binascii.Error as error:
-            raise ValueError from error
-    raise ValueError
 
 
 def _uuid_from_json(value: Any) -> bytes:
@@ -516,23 +503,7 @@ _LEAVES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], Call
 )
 
 
-# -- values as one cell of text, and back -------------------------------------------------------
-
-
-def cell_text(value: Any, write_json: Callable[[Any], str]) -> str:
-    """A JSON value as the text of a csv or tsv cell; null is up to the form."""
-    if isinstance(value, str):
-        # text that reads like our own mark for bytes goes as bytes, so that it comes back
-        return value if not value.startswith('{"' + BINARY_MARK) else write_json(_as_mark(value))
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    return write_json(value)
-
-
-def _as_mark(text: str) -> dict[str, str]:
-    return {BINARY_MARK: base64.b64encode(text.encode()).decode("ascii")}
+# -- one cell of text, into a JSON value -------------------------------------------------------
 
 
 def cell_reader(kind: pa.DataType, read_json: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -545,16 +516,16 @@ def cell_reader(kind: pa.DataType, read_json: Callable[[str], Any]) -> Callable[
     if pa.types.is_string(bare) or pa.types.is_large_string(bare):
         return _unmarked
     if _is_binary(bare) and not isinstance(kind, pa.UuidType):
-        return lambda text: _parsed(text, bare, read_json) if text.startswith('{"' + BINARY_MARK) else text
+        return lambda text: _parsed(text, bare, read_json) if text.startswith(MARK_BEGINS) else text
     return lambda text: text
 
 
 def _unmarked(text: str) -> str:
     """Text of a text column; our mark only stands for text that began like the mark."""
-    if not text.startswith('{"' + BINARY_MARK):
+    if not text.startswith(MARK_BEGINS):
         return text
     try:
-        return _bytes_of(json.loads(text)).decode()
+        return bytes_of(json.loads(text)).decode()
     except ValueError:
         return text
 

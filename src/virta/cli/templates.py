@@ -11,7 +11,6 @@ whatever `append` takes from a file can be made up.
 
 from __future__ import annotations
 
-import base64
 import datetime
 import json
 import random
@@ -22,6 +21,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from virta.cli.binary_mark import as_mark
 from virta.errors import UsageError
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _words(number: str = "4") -> Maker:
 
 def _bytes(number: str = "16") -> Maker:
     many = int(_number(number, "bytes"))
-    return lambda chance, _: {"$binary": base64.b64encode(chance.randbytes(many)).decode("ascii")}
+    return lambda chance, _: as_mark(chance.randbytes(many))
 
 
 def _email() -> Maker:
