@@ -5,6 +5,7 @@ time, the length of the row's key, the row's key and the row's value. `os` has n
 sync at all (sync=False, metasync=False); it runs with and without `writemap`, since
 one is faster for single rows and the other for batches. `disk` is LMDB's default,
 sync=True: both its syncs per commit, the only setting that keeps every commit.
+Ready rows are encoded but for offset and time, which a log gives at append, as Virta does.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from bench.rows import BATCH_ROWS, Batch, Row, batched
 
 MAP_BYTES = 16 * 2**30  # address space only; LMDB needs to know its bound beforehand
 OFFSET = struct.Struct("=Q")
+TIME = struct.Struct("=q")
 PREFIX = struct.Struct("=qB")  # the time, the length of the row's key
 FETCH_ROWS = 2000  # the fastest: with more at once the garbage collector costs more than the scan
 
@@ -50,17 +52,22 @@ class LMDBStore:
         )
         self.database = self.environment.open_db(b"log", integerkey=True)
 
-    def ready(self, batches: Sequence[Batch]) -> Sequence[list[Pair]]:
-        now, offset, made = time.time_ns() // 1000, self.count(), []
-        for batch in batches:
-            pairs = enumerate(zip(batch.keys, batch.values, strict=True), offset)
-            made.append([encode(number, now, key, value) for number, (key, value) in pairs])
-            offset += len(batch.keys)
-        return made
+    def ready(self, batches: Sequence[Batch]) -> Sequence[list[bytes]]:
+        """All but what only the append can know: the offset and the time."""
+        return [
+            [bytes([len(key)]) + key + value for key, value in zip(batch.keys, batch.values, strict=True)]
+            for batch in batches
+        ]
 
-    def append_ready(self, batch: list[Pair]) -> None:
+    def append_ready(self, batch: list[bytes]) -> None:
+        now = TIME.pack(time.time_ns() // 1000)
         with self.environment.begin(write=True, db=self.database) as transaction:
-            transaction.cursor().putmulti(batch, append=True)
+            cursor = transaction.cursor()
+            first = self._next_offset(cursor)
+            numbers = map(OFFSET.pack, range(first, first + len(batch)))
+            cursor.putmulti(
+                [(number, now + row) for number, row in zip(numbers, batch, strict=True)], append=True
+            )
 
     def append_rows(self, rows: list[Row]) -> None:
         now = time.time_ns() // 1000
