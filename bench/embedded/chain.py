@@ -67,14 +67,17 @@ def _append(bench: Bench, count: int, *, hashing: bool) -> Sample:
     from virta import open as open_log  # heavy, and perhaps not there
 
     ready = [batch.arrow() for batch in batches(count + WARM_UP_BATCHES)]
-    with bench.scratch() as place, open_log(place) as log:
+    with (
+        bench.scratch() as place,
+        nullcontext() if hashing else no_hashing(),  # around it all: what is read back is checked the same way
+        open_log(place) as log,
+    ):
         topic = log.create_topic("log")
-        with nullcontext() if hashing else no_hashing():
-            for batch in ready[:WARM_UP_BATCHES]:
-                topic.append(batch)
-            start = time.perf_counter()
-            for batch in ready[WARM_UP_BATCHES:]:
-                topic.append(batch)
-            seconds = time.perf_counter() - start
+        for batch in ready[:WARM_UP_BATCHES]:
+            topic.append(batch)
+        start = time.perf_counter()
+        for batch in ready[WARM_UP_BATCHES:]:
+            topic.append(batch)
+        seconds = time.perf_counter() - start
         expect_rows("virta", len(ready) * BATCH_ROWS, topic.next_offset)
     return {MICROSECONDS: seconds / count * 1e6}

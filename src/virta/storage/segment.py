@@ -184,10 +184,11 @@ class Segment:
         most = min(stop - start, _HEADERS_PER_READ, max_bytes // _SMALLEST_BLOCK + 1)
         raw = self.read_chain(start * HEADER_SIZE, most * HEADER_SIZE)
         previous = self.hash_before(start)
-        good = chain.check_links(raw, previous)
+        headers = self._run(raw, most, max_bytes)
+        good = chain.check_links(raw[: len(headers) * HEADER_SIZE], previous)
         if good == 0:
             raise self._broken(start)
-        headers = self._run(raw, good, max_bytes)
+        del headers[good:]
         first = headers[0].position
         data = memoryview(self._whole_data(first, headers[-1].end_position - first))
         blocks = []
