@@ -37,8 +37,8 @@ from virta.storage.segment import Segment, StoredBlock
 from virta.storage.state import State
 from virta.types import Token
 
-# Sealed segments kept open per partition: two descriptors each; enough for a scan and a few look-ups.
-_OPEN_SEALED = 8
+# Sealed segments kept mapped per partition: no descriptors, and no memory but what is looked at.
+_OPEN_SEALED = 128
 _HEADERS_PER_READ = 8192
 
 
