@@ -21,6 +21,8 @@ from virta.memory.partition import Partition as StoredPartition
 from virta.memory.registry import registry
 from virta.metadata.catalog import Catalog, TopicRecord
 from virta.metadata.schemas import build_schema, stored_schema
+from virta.query.engine import Engine, Parameters
+from virta.query.result import Result
 from virta.settings import Settings
 from virta.steward import doctor
 from virta.steward.doctor import DoctorReport
@@ -51,6 +53,7 @@ class Log:
         self._catalog = Catalog.open(self._files, self._clock, self.path, create=create)
         self._key = (id(files) if files is not None else 0, self._catalog.log_id, str(self.path))
         self._budget, self._dumper = registry.log_memory(self._key, self.settings)
+        self._queries = Engine(self._catalog.names, lambda name: self.topic(name).snapshot())
         self._lock = threading.Lock()
         self._topics: dict[str, Topic] = {}
         self._held: list[tuple[Any, ...]] = []
@@ -140,6 +143,18 @@ class Log:
         self._held.append(key)
         return found
 
+    # -- queries --------------------------------------------------------------------------------
+
+    def sql(self, query: str, parameters: Parameters = None, *, external_access: bool = False) -> Result:
+        """Ask DuckDB about any topics by name: `log.sql("select user, sum(amount) from orders group by 1")`.
+
+        All topics in it are fixed to their rows of this moment; the rows are read when the
+        result is. Parameters stand for `?` or `$name`. Needs `pip install 'virta[sql]'`.
+        With `external_access` a query may also read files and the network.
+        """
+        self._check_open()
+        return self._queries.query(query, parameters, external_access=external_access)
+
     # -- the whole ------------------------------------------------------------------------------
 
     def stats(self) -> Stats:
@@ -189,6 +204,7 @@ class Log:
                 registry.release_partition(key)
             except Exception as error:
                 first = first or error
+        self._queries.close()
         self._held.clear()
         self._topics.clear()
         registry.release_log(self._key)

@@ -25,7 +25,7 @@ PAIRS = [
 ]
 
 # What the twin itself is built on; no part of what users see.
-PARTS = {"stored", "steps", "chosen_columns", "put", "look"}
+PARTS = {"stored", "steps", "chosen_columns", "put", "look", "snapshot"}
 
 # What only names or narrows is the same on both sides, without an await.
 NARROWING = {"since", "until", "where", "columns", "limit", "partition"}

@@ -20,9 +20,11 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+from virta.aio.result import AsyncResult
 from virta.aio.topic import AsyncTopic
 from virta.aio.worker import Worker
 from virta.log import Log
+from virta.query.engine import Parameters
 from virta.settings import Settings
 from virta.steward.doctor import DoctorReport
 from virta.types import Stats, VerifyReport
@@ -96,6 +98,20 @@ class AsyncLog:
     async def drop_topic(self, name: str) -> None:
         """Delete a topic and all its rows."""
         await self._worker.run(self._sync.drop_topic, name)
+
+    # -- queries --------------------------------------------------------------------------------
+
+    async def sql(
+        self, query: str, parameters: Parameters = None, *, external_access: bool = False
+    ) -> AsyncResult:
+        """Ask DuckDB about any topics by name; all of them are fixed to their rows of this moment.
+
+        Parameters stand for `?` or `$name`. Needs `pip install 'virta[sql]'`. With
+        `external_access` a query may also read files and the network.
+        """
+        ask = self._sync.sql
+        made = await self._worker.run_apart(ask, query, parameters, external_access=external_access)
+        return AsyncResult(self._worker, made)
 
     # -- the whole ------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
@@ -16,6 +16,9 @@ from virta.topics.read import Moment, Place, Row
 from virta.topics.topic import Topic
 from virta.topics.writer import DEFAULT_BYTES, DEFAULT_LINGER_SECONDS, DEFAULT_ROWS
 from virta.types import Ack, Kind, Stats, Token, TopicConfig, VerifyReport
+
+if TYPE_CHECKING:
+    import pyarrow.dataset
 
 
 class AsyncTopic:
@@ -133,6 +136,10 @@ class AsyncTopic:
 
     async def count(self) -> int:
         return await self._all().count()
+
+    async def dataset(self) -> pyarrow.dataset.Dataset:
+        """The rows of this moment as a `pyarrow.dataset`, for engines that push columns and filters down."""
+        return await self._worker.run_apart(self._sync.dataset)
 
     def tail(self, *, stop_when_idle: float | None = None) -> AsyncReading[Row]:
         """What is there, then what comes."""

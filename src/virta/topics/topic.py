@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -18,9 +18,13 @@ from virta.topics.configuration import changed_config
 from virta.topics.partition import Partition
 from virta.topics.read import Moment, Place, Row, Selection
 from virta.topics.schema import SchemaSource
+from virta.topics.snapshot import TopicSnapshot
 from virta.topics.verify import verify_topic
 from virta.topics.writer import DEFAULT_BYTES, DEFAULT_LINGER_SECONDS, DEFAULT_ROWS, Writer
 from virta.types import Ack, Kind, Stats, Token, TopicConfig, VerifyReport
+
+if TYPE_CHECKING:
+    import pyarrow.dataset
 
 OpenPartition = Callable[[TopicRecord, int, SchemaSource], StoredPartition]
 
@@ -175,6 +179,18 @@ class Topic:
 
     def count(self) -> int:
         return self._all().count()
+
+    def dataset(self) -> pyarrow.dataset.Dataset:
+        """The rows of this moment as a `pyarrow.dataset`, for engines that push columns and filters down."""
+        return self.snapshot().dataset()
+
+    def snapshot(self) -> TopicSnapshot:
+        """What queries read: all partitions, each up to its end as of now."""
+        return TopicSnapshot(self.name, self._stored, self._newest_schema)
+
+    def _newest_schema(self) -> pa.Schema:
+        self._fresh()
+        return self._schemas.newest()
 
     def tail(self, *, stop_when_idle: float | None = None) -> Iterator[Row]:
         """What is there, then what comes."""
