@@ -184,7 +184,9 @@ class Segment:
         most = min(stop - start, _HEADERS_PER_READ, max_bytes // _SMALLEST_BLOCK + 1)
         raw = self.read_chain(start * HEADER_SIZE, most * HEADER_SIZE)
         previous = self.hash_before(start)
-        headers = self._run(raw, most, max_bytes)
+        if len(raw) < HEADER_SIZE:
+            raise self._broken(start)
+        headers = self._run(raw, len(raw) // HEADER_SIZE, max_bytes)
         good = chain.check_links(raw[: len(headers) * HEADER_SIZE], previous)
         if good == 0:
             raise self._broken(start)
