@@ -154,6 +154,16 @@ def test_pyarrow_reads_data_files(golden: Path, expected: dict[str, Any]) -> Non
         assert table.column("_offset").to_pylist() == rows_of(expected, path)
 
 
+@pytest.mark.parametrize("room", [8, 4096])
+def test_zeros_behind_the_data_are_the_end_of_the_stream(golden: Path, room: int) -> None:
+    for path in data_files(golden / "log"):
+        data = path.read_bytes()
+        with pa.ipc.open_stream(data) as plain, pa.ipc.open_stream(data + bytes(room)) as roomy:
+            wanted = plain.read_all()
+            assert roomy.read_all() == wanted
+        assert polars.read_ipc_stream(data + bytes(room)).height == wanted.num_rows
+
+
 def test_polars_reads_data_files(golden: Path, expected: dict[str, Any]) -> None:
     for path in data_files(golden / "log"):
         frame = polars.read_ipc_stream(path.read_bytes())
