@@ -216,8 +216,6 @@ class Catalog:
         """Make a topic with its first schema and its partitions."""
         check_topic_name(name)
         final = self.paths.topic(name)
-        if self.files.identity(final.root) is not None:
-            raise AlreadyExists(f"topic {name!r} is already there", hint="open it with log.topic(name)")
         record = TopicRecord(
             name=name,
             id=os.urandom(16),
@@ -227,19 +225,33 @@ class Catalog:
             config=config,
         )
         aside = TopicPaths(root=self.paths.topics / f"{_ASIDE}{record.id.hex()}")
+        there = AlreadyExists(f"topic {name!r} is already there", hint="open it with log.topic(name)")
         try:
-            self._build(aside, record, schema)
+            if self.files.identity(final.root) is not None:
+                raise there
+            self._build_aside(aside, record, schema)
             try:
                 self.files.rename(aside.root, final.root)
             except OSError as error:
+                self._forget_aside(aside)
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                     raise
-                remove_tree(self.files, aside.root)
-                raise AlreadyExists(f"topic {name!r} is already there") from error
+                raise there from error
             self.files.sync_directory(self.paths.topics)
         except OSError as error:
             raise storage_error(error, final.root, "creating") from error
         return record
+
+    def _build_aside(self, aside: TopicPaths, record: TopicRecord, schema: pa.Schema) -> None:
+        try:
+            self._build(aside, record, schema)
+        except BaseException:
+            self._forget_aside(aside)
+            raise
+
+    def _forget_aside(self, aside: TopicPaths) -> None:
+        with contextlib.suppress(OSError):
+            remove_tree(self.files, aside.root)
 
     def _build(self, aside: TopicPaths, record: TopicRecord, schema: pa.Schema) -> None:
         files = self.files

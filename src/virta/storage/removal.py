@@ -18,7 +18,7 @@ from pathlib import Path
 
 from virta.storage import manifest
 from virta.storage.commit import Committer
-from virta.storage.files import Files, SyncFailed, sync_file
+from virta.storage.files import Files, SyncFailed, sync_directory, sync_file
 from virta.storage.layout import PartitionPaths, segment_of
 from virta.storage.manifest import Entry, Manifest
 
@@ -130,6 +130,9 @@ def clean(committer: Committer, *, now_us: int) -> list[Path]:
     """Unlink what interrupted changes left. The lock is held."""
     view = committer.view
     leftovers = find_leftovers(committer.files, view.paths, view.manifest, now_us=now_us)
+    if leftovers:
+        # whoever put the manifest in force may have died before it would outlast a power loss
+        sync_directory(committer.files, view.paths.root)
     for path in leftovers:
         committer.files.unlink(path)
     return leftovers
