@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from virta.storage import block
-from virta.storage.commit import Append, Committer, create_partition
+from virta.storage.commit import Append, Committer
+from virta.storage.create import create_partition
 from virta.storage.files import Files, OperatingSystemFiles
 from virta.storage.layout import PartitionPaths
 from virta.storage.manifest import Entry

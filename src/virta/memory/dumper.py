@@ -1,4 +1,4 @@
-"""The dumper: one background thread per process that writes and syncs what is due.
+"""The dumper: one background thread per log and process that writes and syncs what is due.
 
 It sleeps until a partition expects it: a few milliseconds for rows that are only in
 memory, a second for the synced watermark. A failure is kept by the partition and told

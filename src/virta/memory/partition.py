@@ -26,13 +26,12 @@ from virta.memory.wake import Watch, process_wakeups
 from virta.settings import Settings
 from virta.storage import statistics
 from virta.storage.commit import Append, Committer, Synced
-from virta.storage.filesystem import check_writable_place
 from virta.storage.files import Files, storage_error
+from virta.storage.filesystem import check_writable_place
 from virta.storage.layout import PartitionPaths
 from virta.storage.segment import StoredBlock
 from virta.storage.view import Identity, Stretch, View
 from virta.types import Durability, Stats, Token
-
 
 # Rows synced one by one move the watermark at most so often.
 _MARK_SECONDS = 0.01
@@ -388,8 +387,13 @@ class Partition:
                 hint="close the log and open it again",
             )
 
-    def read(self, offset: int, *, max_bytes: int, verify: bool = True) -> list[StoredBlock]:
-        """Blocks from the one that holds the offset on, control blocks among them; none at the end."""
+    def read(
+        self, offset: int, *, max_bytes: int, end: int | None = None, verify: bool = True
+    ) -> list[StoredBlock]:
+        """Blocks from the one that holds the offset on, control blocks among them; none at the end.
+
+        With `end`, none that begin behind it are read from disk.
+        """
         blocks = self.tail.read(offset, max_bytes=max_bytes)
         if blocks:
             return blocks
@@ -400,10 +404,10 @@ class Partition:
                 return []
             if offset < self._view.start_offset:
                 raise self._view.removed(offset)
-            stretch = self._view.plan(offset, self._view.next_offset, most=1)[0]
-            end = self._view.next_offset
+            newest = self._view.next_offset
+            stretch = self._view.plan(offset, newest if end is None else max(end, offset + 1), most=1)[0]
         blocks = self.read_stretch(stretch, max_bytes=max_bytes, verify=verify)
-        if blocks[-1].header.end_offset == end:
+        if blocks[-1].header.end_offset == newest:
             self.tail.offer(blocks)
         return blocks
 
@@ -422,7 +426,7 @@ class Partition:
         while offset < end:
             stretch = None if narrow is None else self._stretch(offset, end)
             if stretch is None or narrow is None:
-                blocks = self.read(offset, max_bytes=size, verify=verify)
+                blocks = self.read(offset, max_bytes=size, end=end, verify=verify)
                 if not blocks:
                     return
                 yield blocks
@@ -593,20 +597,26 @@ class Partition:
         """The reading view with its lock held: for statistics and verification."""
         return _Reading(self)
 
+    @property
+    def topic_version(self) -> int:
+        """The version of the topic that is in force here, as far as has been looked."""
+        return self._view.state.topic_version
+
     def stats(self) -> Stats:
         with self._reading:
             self._refresh()
             view = self._view
+            waiting = max(0, self.tail.end_offset - view.next_offset)
             sealed = view.manifest.segments[:-1]
             chain_rows = view.active_rows()
             bounds = self.tail.bounds()
             return Stats(
-                rows=sum(entry.rows for entry in sealed) + chain_rows,
+                rows=sum(entry.rows for entry in sealed) + chain_rows + waiting,
                 bytes=sum(entry.data_length for entry in sealed) + view.data_end,
                 blocks=sum(entry.blocks for entry in sealed) + view.blocks,
                 segments=len(view.manifest.segments),
                 start_offset=view.start_offset,
-                next_offset=max(view.next_offset, self.tail.end_offset),
+                next_offset=view.next_offset + waiting,
                 oldest_in_memory=bounds[0] if bounds else None,
                 newest_in_memory=bounds[1] - 1 if bounds else None,
                 memory_bytes=bounds[2] if bounds else 0,

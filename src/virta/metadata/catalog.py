@@ -23,7 +23,8 @@ import tomli_w
 from virta.clock import Clock
 from virta.errors import AlreadyExists, Corrupt, NotFound, UsageError
 from virta.metadata.schemas import schema_from_bytes, schema_to_bytes, suggest
-from virta.storage.commit import create_partition
+from virta.storage.block import remember_schema_message
+from virta.storage.create import create_partition, write_new
 from virta.storage.files import Files, read_file, replace_file, storage_error, write_fully
 from virta.storage.layout import (
     FORMAT_VERSION,
@@ -191,13 +192,16 @@ class Catalog:
         path = self.paths.topic(record.name).schema(version)
         self._check_in_place(record)
         try:
-            return schema_from_bytes(read_file(self.files, path))
+            data = read_file(self.files, path)
+            schema = schema_from_bytes(data)
+            remember_schema_message(schema, data)
+            return schema
         except FileNotFoundError as error:
             self._check_in_place(record)
             raise Corrupt(
                 f"schema version {version} is missing", topic=record.name, file=str(path)
             ) from error
-        except Corrupt as error:
+        except (Corrupt, UsageError) as error:
             raise Corrupt(error.message, topic=record.name, file=str(path)) from error
 
     def _check_in_place(self, record: TopicRecord) -> None:
@@ -291,16 +295,6 @@ class Catalog:
             remove_tree(self.files, gone)
         except OSError as error:
             raise storage_error(error, root, "dropping") from error
-
-
-def write_new(files: Files, path: Path, data: bytes) -> None:
-    descriptor = files.open(path, write=True, create=True)
-    try:
-        files.truncate(descriptor, 0)
-        write_fully(files, descriptor, data, 0)
-        files.sync(descriptor)
-    finally:
-        files.close(descriptor)
 
 
 def remove_tree(files: Files, root: Path) -> None:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import weakref
 from binascii import hexlify
 from collections.abc import Mapping
 from typing import Any
@@ -538,22 +539,27 @@ def _with_schema(buffer: pa.Buffer, schema: pa.Schema) -> pa.Buffer:
     return pa.py_buffer(b"".join((schema_message(schema), memoryview(buffer))))
 
 
-_schema_messages: dict[int, tuple[pa.Schema, bytes]] = {}
+_schema_messages: dict[int, tuple[weakref.ref[pa.Schema], bytes]] = {}
 
 
 def schema_message(schema: pa.Schema) -> bytes:
     """The schema as the message that opens a data file, padded to the chain's unit."""
-    key = id(schema)
-    found = _schema_messages.get(key)
-    if found is not None and found[0] is schema:
+    found = _schema_messages.get(id(schema))
+    if found is not None and found[0]() is schema:
         return found[1]
     data: bytes = schema.serialize().to_pybytes()
+    remember_schema_message(schema, data)
+    return data
+
+
+def remember_schema_message(schema: pa.Schema, data: bytes) -> None:
+    """Take this message for the schema, whoever wrote it: other writers, and other versions of
+    ours, may put the same schema into other bytes, and its digest is in the chain."""
     if len(data) % 8:
         raise UsageError("the schema cannot be written as an Arrow message")
-    if len(_schema_messages) > 256:
-        _schema_messages.clear()
-    _schema_messages[key] = (schema, data)
-    return data
+    key = id(schema)
+    gone = weakref.ref(schema, lambda _: _schema_messages.pop(key, None))
+    _schema_messages[key] = (gone, data)
 
 
 def leading_fields() -> list[pa.Field]:

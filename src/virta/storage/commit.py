@@ -27,15 +27,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from virta.clock import Clock
 from virta.errors import Conflict, Fenced, Locked, NotFound, StorageFailed, VirtaError
 from virta.storage import block, chain, manifest, producers, recovery, room, state
 from virta.storage.block import Prepared, Stamped
 from virta.storage.chain import HEADER_SIZE, Header
+from virta.storage.create import create_segment, user_schema
 from virta.storage.files import (
-    Bytes,
     Files,
     SyncFailed,
     storage_error,
@@ -44,15 +42,13 @@ from virta.storage.files import (
     write_fully,
     write_parts,
 )
-from virta.storage.layout import PartitionPaths
 from virta.storage.locks import PartitionLock
 from virta.storage.manifest import Entry, Manifest
 from virta.storage.producers import Producers
 from virta.storage.room import Room
 from virta.storage.segment import Segment, StoredBlock
 from virta.storage.state import State
-from virta.storage.view import Identity, View, schema_digest
-
+from virta.storage.view import View, schema_digest
 
 # A header gives a block's length in 32 bits.
 _SIZE_LIMIT = 1 << 32
@@ -196,12 +192,23 @@ class Committer:
 
     def recover(self) -> None:
         """See to what a crash left. The lock is held."""
+        if self.view.state.counter <= state.NEW:
+            self._settle_names()
         found = recovery.recover(self.view, self.lock.descriptor)
         self._producers = None
         self.recovered = True
         self._retake_tip()
         if found.cut_bytes or found.cut_headers:
             self.write_control({"event": "recovered", **found.event()})
+
+    def _settle_names(self) -> None:
+        """The first one ever to write here: who made the topic may have died before its name would last."""
+        try:
+            for directory in self.view.paths.directories:
+                sync_directory(self.files, directory)
+        except SyncFailed:
+            self.mark_failed()
+            raise
 
     def _retake_tip(self) -> None:
         """The next block follows what the view knows."""
@@ -626,11 +633,6 @@ class Committer:
         self.lock.close()
 
 
-def user_schema(full: pa.Schema) -> pa.Schema:
-    """The schema without the two leading columns."""
-    return pa.schema(list(full)[2:], metadata=full.metadata)
-
-
 def seal_entry(view: View) -> Entry:
     """The manifest's entry for the active segment, now that it is complete."""
     headers = chain.as_array(view.active.read_chain(0, view.blocks * HEADER_SIZE))
@@ -658,70 +660,3 @@ def load_producers(view: View) -> Producers:
     for index in headers["producer"].nonzero()[0]:
         known.follow(view.active.headers(view.blocks).header(int(index)))
     return known
-
-
-def create_segment(
-    files: Files,
-    paths: PartitionPaths,
-    entry: Entry,
-    schema: pa.Schema,
-    event: dict[str, Any],
-    *,
-    timestamp: int,
-    epoch: int = 0,
-) -> StoredBlock:
-    """Make a segment's two files, with the control block that opens it, and sync them."""
-    opening = block.schema_message(schema)
-    stamped = block.stamp(
-        block.prepare_control(user_schema(schema), event),
-        base_offset=entry.base,
-        timestamp=timestamp,
-        previous=entry.previous_hash,
-        position=len(opening),
-        schema_version=entry.schema_version,
-        epoch=epoch,
-    )
-    _write_new(files, paths.data(entry.base, entry.generation), opening + block.join(stamped.parts))
-    _write_new(files, paths.chain(entry.base, entry.generation), stamped.record)
-    sync_directory(files, paths.root)
-    return StoredBlock(stamped.header, entry.previous_hash, stamped.parts, schema)
-
-
-def _write_new(files: Files, path: Any, data: Bytes) -> None:
-    descriptor = files.open(path, write=True, create=True)
-    try:
-        files.truncate(descriptor, 0)
-        write_fully(files, descriptor, data, 0)
-        sync_file(files, descriptor)
-    finally:
-        files.close(descriptor)
-
-
-def create_partition(
-    files: Files,
-    paths: PartitionPaths,
-    identity: Identity,
-    schema: pa.Schema,
-    clock: Clock,
-    *,
-    topic_version: int = 1,
-) -> None:
-    """Make a new partition: lock, turnstile, first segment and manifest, all synced."""
-    files.make_directory(paths.root)
-    entry = Entry(base=0, previous_hash=identity.genesis(), schema_digest=schema_digest(schema))
-    event = {
-        "event": "created",
-        "format": 1,
-        "log": identity.log_id.hex(),
-        "topic": identity.topic_id.hex(),
-        "name": identity.topic,
-        "partition": identity.number,
-        "schema_version": 1,
-        "schema": entry.schema_digest.hex(),
-    }
-    create_segment(files, paths, entry, schema, event, timestamp=clock.now_us())
-    _write_new(files, paths.turnstile, b"")
-    manifest.save(files, paths.manifest, Manifest(generation=1, segments=(entry,)))
-    first = State(counter=1, generation=1, topic_version=topic_version, boot_id=files.boot_id())
-    _write_new(files, paths.lock, bytes(state.SLOT_DISTANCE) + first.to_bytes())
-    files.sync_directory(paths.root)

@@ -96,7 +96,7 @@ class OperatingSystemFiles:
         return os.lseek(descriptor, 0, os.SEEK_END)
 
     def reserve(self, descriptor: int, position: int, length: int) -> None:
-        """Ask for room behind the file's end, its size unchanged. A wish: where it fails, writes still work."""
+        """Ask for room behind the file's end, its size unchanged. A wish: nothing depends on it."""
         if _fallocate is not None:
             _fallocate(descriptor, _KEEP_SIZE, position, length)
 

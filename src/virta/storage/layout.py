@@ -143,6 +143,11 @@ class PartitionPaths:
     def manifest(self) -> Path:
         return self.root / MANIFEST
 
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """Whose entries lead here: partition, topic, topics, log, and where the log lies."""
+        return (self.root, *self.root.parents[:4])
+
     def _segment(self, base: int, generation: int, suffix: str) -> Path:
         mark = f".g{generation:04d}" if generation else ""
         return self.root / f"{base:020d}{mark}{suffix}"

@@ -24,7 +24,6 @@ from virta.storage.files import Files, read_fully
 from virta.storage.layout import PartitionPaths
 from virta.storage.manifest import Entry
 
-
 # Headers of one read of blocks; a block has at least some 400 bytes of metadata.
 _HEADERS_PER_READ = 4096
 _SMALLEST_BLOCK = 384
@@ -179,7 +178,7 @@ class Segment:
     def read_blocks(self, start: int, stop: int, *, max_bytes: int, verify: bool = True) -> list[StoredBlock]:
         """The blocks of headers `start` to `stop`, at least one, up to about `max_bytes` of them.
 
-        They lie one after another, so one read serves them all.
+        They lie one after another, so one read serves them all. A bad block ends the run.
         """
         most = min(stop - start, _HEADERS_PER_READ, max_bytes // _SMALLEST_BLOCK + 1)
         raw = self.read_chain(start * HEADER_SIZE, most * HEADER_SIZE)
@@ -197,8 +196,13 @@ class Segment:
         for header in headers:
             part = data[header.position - first : header.end_position - first]
             stored = StoredBlock(header, previous, [part], self.schema)
-            if verify:
-                self._check(stored)
+            try:
+                if verify:
+                    self._check(stored)
+            except Corrupt:
+                if blocks:
+                    return blocks  # what is good is handed out; the next read begins with what is not
+                raise
             blocks.append(stored)
             previous = header.hash
         return blocks

@@ -37,6 +37,9 @@ MAGIC = b"VIRTAST1"
 SLOT_DISTANCE = 512
 READ_SIZE = SLOT_DISTANCE + 160
 
+# The counter of a partition's first record: nobody has written rows yet.
+NEW = 1
+
 FAILED = 1
 LOCKED = 2
 DROPPED = 4

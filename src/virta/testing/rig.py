@@ -21,7 +21,8 @@ from virta.memory.partition import Partition
 from virta.memory.tail import Budget
 from virta.settings import Settings
 from virta.storage import block, chain
-from virta.storage.commit import Append, create_partition
+from virta.storage.commit import Append
+from virta.storage.create import create_partition
 from virta.storage.files import Files
 from virta.storage.layout import PartitionPaths
 from virta.storage.view import Identity

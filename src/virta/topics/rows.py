@@ -45,7 +45,7 @@ _REFUSED = (pa.ArrowException, OverflowError, ValueError, TypeError)
 class Column:
     """One column of a topic: what goes in, and in what form."""
 
-    __slots__ = ("_built", "_nulls", "check", "field", "kind", "name", "strict", "strict_inside")
+    __slots__ = ("_built", "_is_nested", "_nulls", "check", "field", "kind", "name", "strict", "strict_inside")
 
     def __init__(self, field: pa.Field) -> None:
         self.field = field
@@ -60,6 +60,7 @@ class Column:
         self.strict_inside = has_strict_inside(field.type)
         self.strict = self.strict_inside or not field.nullable
         self._nulls = pa.nulls(_NULLS_READY, field.type)
+        self._is_nested = bool(pa.types.is_nested(field.type))
 
     def build(self, values: Sequence[Any], first_row: int = 0) -> pa.Array:
         """The values as an array."""
@@ -99,8 +100,9 @@ class Column:
                 column=self.name,
                 row=0,
             )
-        if count <= _NULLS_READY:
+        if count <= _NULLS_READY and not self._is_nested:
             return self._nulls.slice(0, count)
+        # of a slice of lists or maps, Arrow would write the offsets of the whole
         return pa.nulls(count, self.kind)
 
     def _build_carefully(self, values: Sequence[Any], first_row: int) -> pa.Array:
