@@ -66,8 +66,7 @@ def test_what_it_gives_back_says_how_it_is_used(sync: type, twin: type, name: st
     if isinstance(member, property):
         given = get_type_hints(member.fget)["return"]
         is_awaitable = getattr(given, "__origin__", None) is Awaitable
-        is_plain = name in PLAIN_PROPERTIES or (twin, name) == (AsyncSelection, "schema")
-        assert is_awaitable != is_plain
+        assert is_awaitable != (name in PLAIN_PROPERTIES)
     elif name in NARROWING:
         assert not inspect.iscoroutinefunction(member)
     elif name in ITERATIONS:

@@ -6,7 +6,7 @@ event loop, and would stop it. `await selection.to_arrow()` gives a table to pas
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -47,9 +47,9 @@ class AsyncSelection:
         return AsyncSelection(self._worker, self._sync.limit(rows))
 
     @property
-    def schema(self) -> pa.Schema:
+    def schema(self) -> Awaitable[pa.Schema]:
         """The schema of what this selection gives."""
-        return self._sync.schema
+        return self._worker.run(lambda: self._sync.schema)
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -63,7 +63,7 @@ class AsyncSelection:
     async def to_arrow(self) -> pa.Table:
         # batch by batch, so that a long read lets the log's other work pass
         batches = [batch async for batch in self.batches()]
-        return pa.Table.from_batches(batches, schema=self.schema)
+        return pa.Table.from_batches(batches, schema=batches[0].schema if batches else await self.schema)
 
     async def to_pylist(self) -> list[dict[str, Any]]:
         return [row.to_dict() async for row in self]

@@ -25,6 +25,29 @@ from virta.types import Ack, Compression
 
 # A topic that changes faster than rows can be prepared for it would keep a caller here for ever.
 _ATTEMPTS = 16
+# What can be converted twice. An Arrow stream may be spent after the first time.
+_REPEATABLE = (list, dict, pa.Table, pa.RecordBatch)
+
+
+class Form:
+    """How rows are prepared under one version of a topic; all of it changes together.
+
+    A block prepared in one form must be appended under that form's version: its columns
+    are told by the segment it goes into.
+    """
+
+    __slots__ = ("converter", "encoder", "record", "single")
+
+    def __init__(self, record: TopicRecord, schema: pa.Schema) -> None:
+        config = record.config
+        self.record = record
+        self.converter = RowConverter(schema, row_limit_bytes=config.row_limit_bytes, keys=config.keys)
+        self.encoder = block.Encoder(schema, config.compression)
+        single = SingleRow(schema, config.keys, config.row_limit_bytes)
+        self.single = single if single.usable and config.compression is Compression.NONE else None
+
+    def prepare(self, batches: list[pa.RecordBatch]) -> list[block.Prepared]:
+        return [self.encoder.prepare(batch) for batch in batches if batch.num_rows]
 
 
 class Appender:
@@ -35,75 +58,96 @@ class Appender:
         self._number = stored.identity.number
         self._schemas = schemas
         self._lock = threading.Lock()
-        self._take(schemas.record)
+        self._form = self._take(schemas.record)
 
-    def _take(self, record: TopicRecord) -> None:
-        self.record = record
-        self.converter = RowConverter(
-            user_schema(self._schemas.newest()),
-            row_limit_bytes=record.config.row_limit_bytes,
-            keys=record.config.keys,
-        )
-        self._encoder = block.Encoder(user_schema(self._schemas.newest()), record.config.compression)
-        single = SingleRow(
-            user_schema(self._schemas.newest()), record.config.keys, record.config.row_limit_bytes
-        )
-        plain = record.config.compression is Compression.NONE
-        self.single = single if single.usable and plain else None
+    @property
+    def record(self) -> TopicRecord:
+        return self._form.record
 
-    def prepare(self, batches: list[pa.RecordBatch]) -> list[block.Prepared]:
-        return [self._encoder.prepare(batch) for batch in batches if batch.num_rows]
+    def _take(self, record: TopicRecord) -> Form:
+        self._form = form = Form(record, user_schema(self._schemas.version(record.schema_version)))
+        return form
+
+    def _newest_form(self) -> Form:
+        form, record = self._form, self._schemas.record
+        return form if record is form.record else self._take(record)
 
     def append(self, rows: Any, *, expected_offset: int | None = None) -> Ack:
         """Append anything `RowConverter` takes; durable to the topic's level when it returns."""
+        batches: list[pa.RecordBatch] | None = None
         for _ in range(_ATTEMPTS):
-            if self._schemas.record is not self.record:
-                self._take(self._schemas.record)
-            record = self.record
+            form = self._form
+            if form.record is not self._schemas.record:
+                form = self._newest_form()
             try:
-                if expected_offset is None and type(rows) is dict and self.single is not None:
-                    single = self.single.prepare(rows)
+                if expected_offset is None and type(rows) is dict and form.single is not None:
+                    single = form.single.prepare(rows)
                     if single is not None:
-                        return self._append_one(single, record)
-                prepared = self.prepare(self.converter.batches(rows))
-                return self._commit(prepared, record, expected_offset)
+                        return self._append_one(single, form.record)
+                if batches is None:
+                    form, batches = self.convert(rows)
+                else:  # a stream can be read only once
+                    batches = [part for batch in batches for part in form.converter.batches(batch)]
+                return self._commit(form.prepare(batches), form.record, expected_offset)
             except TopicChanged:
-                self._follow()
-            except SchemaMismatch:
-                if self._schemas.reload().version == record.version:
-                    raise
+                self._follow(form)
         raise self._restless()
+
+    def convert(self, rows: Any) -> tuple[Form, list[pa.RecordBatch]]:
+        """The rows as batches of the newest form; rows that do not fit may fit a newer one."""
+        if not isinstance(rows, list | dict):
+            self.stored.refresh()
+            self._schemas.follow(self.stored.topic_version)
+        form = self._newest_form()
+        try:
+            return form, form.converter.batches(rows)
+        except SchemaMismatch:
+            if not isinstance(rows, _REPEATABLE) or self._schemas.reload().version == form.record.version:
+                raise
+        form = self._newest_form()
+        return form, form.converter.batches(rows)
 
     def append_batch(
         self,
+        form: Form,
         batch: pa.RecordBatch,
         *,
         producer: int,
         producer_epoch: int,
         sequence: int,
     ) -> Ack:
-        """Append a checked batch of a producer; rows it has sent before are left out."""
+        """Append a converted batch of a producer; rows it has sent before are left out."""
         for _ in range(_ATTEMPTS):
-            record = self.record
-            prepared = self.prepare([batch])
             append = Append(
-                prepared[0],
-                record.version,
+                form.encoder.prepare(batch),
+                form.record.version,
                 producer=producer,
                 producer_epoch=producer_epoch,
                 sequence=sequence,
             )
             try:
-                self.stored.append([append], record.config.durability)
+                self.stored.append([append], form.record.config.durability)
             except TopicChanged:
-                self._follow()
-                batch = self.converter.batches(batch)[0]
+                self._follow(form)
+                form = self._newest_form()
+                # wider columns may not fit one block any more
+                batch, *rest = form.converter.batches(batch)
+                for part in rest:
+                    self.append_batch(
+                        form,
+                        batch,
+                        producer=producer,
+                        producer_epoch=producer_epoch,
+                        sequence=sequence,
+                    )
+                    sequence += batch.num_rows
+                    batch = part
                 continue
             except RowsAlreadyThere as overlap:
                 batch = batch.slice(overlap.rows)
                 sequence += overlap.rows
                 continue
-            return self._ack([append], record)
+            return self._ack([append], form.record)
         raise self._restless()
 
     def _commit(
@@ -163,17 +207,16 @@ class Appender:
             durability=record.config.durability,
         )
 
-    def _follow(self) -> None:
+    def _follow(self, form: Form) -> None:
         """Another process changed the topic: take its new version."""
         with self._lock:
-            before = self.record
+            before = form.record
             found = self._schemas.reload()
             if found.id != before.id:
                 raise Closed(
                     f"topic {before.name!r} was dropped and made again: it is another topic now",
                     hint="get it with log.topic() again",
                 )
-            self._take(found)
             if found.version == before.version:
                 finish_change(self.stored, found)
 

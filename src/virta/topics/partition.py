@@ -37,6 +37,7 @@ class Partition:
         return self.stored.identity.topic
 
     def _block(self, stored: StoredBlock) -> Block:
+        self._schemas.follow_block(stored.header.schema_version)
         return Block(stored, self._schemas.newest(), topic=self.topic, partition=self.number)
 
     # -- positions ----------------------------------------------------------------------------

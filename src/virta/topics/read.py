@@ -33,7 +33,6 @@ Place = int | Token | datetime | str | None
 
 # Small blocks are handed out joined, so that a reader of many one-row blocks gets whole batches.
 _JOIN_ROWS = 8192
-_READ_BYTES = 8 * 1024 * 1024
 
 
 class Row(Mapping[str, Any]):
@@ -87,6 +86,7 @@ class _Range:
     end: int
     since_us: int | None
     until_us: int | None
+    schema: pa.Schema
 
 
 class Selection:
@@ -128,7 +128,10 @@ class Selection:
     def where(self, expression: str) -> Selection:
         """Rows for which an SQL expression over the columns is true; several must all be."""
         parsed = parse_filter(expression)
-        parsed.check(self._schemas.newest())
+        try:
+            parsed.check(self._schemas.newest())
+        except UsageError:
+            parsed.check(self._whole_schema())
         if self._limits.filter is not None:
             parsed = self._limits.filter & parsed
         return self._with(filter=parsed)
@@ -136,6 +139,8 @@ class Selection:
     def columns(self, *names: str) -> Selection:
         """Only these columns, in this order."""
         schema = self._schemas.newest()
+        if not set(names) <= set(schema.names):
+            schema = self._whole_schema()
         for name in names:
             if schema.get_field_index(name) < 0:
                 raise NotFound(
@@ -145,6 +150,12 @@ class Selection:
         if not names:
             raise UsageError("columns() needs at least one column")
         return self._with(columns=names)
+
+    def _whole_schema(self) -> pa.Schema:
+        """All columns, after a look at whether another handle has changed them."""
+        self._stored.refresh()
+        self._schemas.follow(self._stored.topic_version)
+        return self._schemas.newest()
 
     def limit(self, rows: int) -> Selection:
         """At most so many rows."""
@@ -160,6 +171,7 @@ class Selection:
         stored = self._stored
         now = self._now_us()
         oldest, newest = stored.start_offset, stored.next_offset
+        self._schemas.follow(stored.topic_version)
         since = None if limits.since is None else parse_moment(limits.since, now)
         until = None if limits.until is None else parse_moment(limits.until, now)
         start, start_us = self._place(limits.start, oldest, newest, oldest, now)
@@ -171,7 +183,11 @@ class Selection:
         if until is not None:
             end = min(end, self._end_before(until, newest))
         return _Range(
-            start=max(start, oldest), end=min(max(end, start), newest), since_us=since, until_us=until
+            start=max(start, oldest),
+            end=min(max(end, start), newest),
+            since_us=since,
+            until_us=until,
+            schema=self._schemas.newest(),
         )
 
     def _place(
@@ -200,16 +216,21 @@ class Selection:
     @property
     def schema(self) -> pa.Schema:
         """The schema of what this selection gives."""
-        newest = self._schemas.newest()
+        return self._chosen(self._whole_schema())
+
+    def _chosen(self, schema: pa.Schema) -> pa.Schema:
         if self._limits.columns is None:
-            return newest
-        return pa.schema([newest.field(name) for name in self._limits.columns], metadata=newest.metadata)
+            return schema
+        return pa.schema([schema.field(name) for name in self._limits.columns], metadata=schema.metadata)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow record batches, streamed."""
+        return self._streamed(self._fix())
+
+    def _streamed(self, wanted: _Range) -> Iterator[pa.RecordBatch]:
         columns = self._limits.columns
         left = self._limits.limit
-        for batch in _joined(self._whole_batches(self._fix())):
+        for batch in _joined(self._whole_batches(wanted)):
             if left is not None:
                 batch = batch.slice(0, left)
                 left -= batch.num_rows
@@ -223,7 +244,7 @@ class Selection:
         for blocks in self._stored.scan(
             wanted.start,
             wanted.end,
-            max_bytes=_READ_BYTES,
+            max_bytes=self._stored.settings.read_bytes,
             # hashing a block would read the columns that are to be skipped
             verify=self._limits.columns is None,
             narrow=None if self._limits.filter is None else self._narrowed,
@@ -252,9 +273,9 @@ class Selection:
     def _cut(self, block: StoredBlock, offset: int, wanted: _Range) -> pa.RecordBatch:
         header = block.header
         batch = block.decode()
-        newest = self._schemas.newest()
-        if batch.schema is not newest and not batch.schema.equals(newest, check_metadata=True):
-            batch = unify(batch, newest)
+        wished = wanted.schema
+        if batch.schema is not wished and not batch.schema.equals(wished, check_metadata=True):
+            batch = unify(batch, wished)
         first = max(0, offset - header.base_offset)
         last = min(header.span, wanted.end - header.base_offset)
         if first or last < header.span:
@@ -272,14 +293,16 @@ class Selection:
             yield from rows_of(batch, self._limits.columns)
 
     def to_arrow(self) -> pa.Table:
-        return pa.Table.from_batches(self.batches(), schema=self.schema)
+        wanted = self._fix()
+        return pa.Table.from_batches(self._streamed(wanted), schema=self._chosen(wanted.schema))
 
     def to_pylist(self) -> list[dict[str, Any]]:
         return [row.to_dict() for row in self]
 
     def to_reader(self) -> pa.RecordBatchReader:
         """A fresh stream of record batches."""
-        return pa.RecordBatchReader.from_batches(self.schema, self.batches())
+        wanted = self._fix()
+        return pa.RecordBatchReader.from_batches(self._chosen(wanted.schema), self._streamed(wanted))
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
@@ -323,11 +346,16 @@ class Selection:
         token = self._stored.token_at(offset)
         while (end is None or offset < end) and left != 0:
             self._stored.check_token(token)
-            blocks = self._stored.read(offset, max_bytes=_READ_BYTES)
+            blocks = self._stored.read(offset, max_bytes=self._stored.settings.read_bytes)
             if not blocks:
                 yield Idle(offset=offset)
                 continue
-            piece = dataclasses.replace(wanted, end=blocks[-1].header.end_offset if end is None else end)
+            self._schemas.follow_block(blocks[-1].header.schema_version)
+            piece = dataclasses.replace(
+                wanted,
+                end=blocks[-1].header.end_offset if end is None else end,
+                schema=self._schemas.newest(),
+            )
             cut = (
                 self._cut(block, max(offset, wanted.start), piece)
                 for block in blocks

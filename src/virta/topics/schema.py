@@ -31,6 +31,16 @@ class SchemaSource:
     def newest(self) -> pa.Schema:
         return self.version(self.record.schema_version)
 
+    def follow(self, topic_version: int) -> None:
+        """Take in a change, if the partition says that there was one."""
+        if topic_version != self.record.version:
+            self.reload()
+
+    def follow_block(self, schema_version: int) -> None:
+        """Take in a change of schema that a block shows."""
+        if schema_version > self.record.schema_version:
+            self.reload()
+
     def reload(self) -> TopicRecord:
         """Read the topic's record again."""
         found = self._catalog.load(self.record.name)

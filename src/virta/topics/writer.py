@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
-
-import pyarrow as pa
 
 from virta.errors import Closed, UsageError, VirtaError
 from virta.storage.layout import NAME_LIMIT_BYTES
@@ -136,14 +134,12 @@ class Writer:
             self.last_ack = self._appender.append(rows)
             self._sequence += self.last_ack.rows
             return
-        for batch in self._batches(rows):
+        form, batches = self._appender.convert(rows)
+        for batch in batches:
             self.last_ack = self._appender.append_batch(
-                batch, producer=self._producer, producer_epoch=self._epoch, sequence=self._sequence
+                form, batch, producer=self._producer, producer_epoch=self._epoch, sequence=self._sequence
             )
             self._sequence += batch.num_rows
-
-    def _batches(self, rows: Any) -> Iterator[pa.RecordBatch]:
-        return (batch for batch in self._appender.converter.batches(rows) if batch.num_rows)
 
     # -- time and the end -------------------------------------------------------------------------
 

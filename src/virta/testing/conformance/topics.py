@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -189,6 +190,38 @@ class TopicConformance(Conformance):
             assert topic[:].schema == topic.to_arrow().schema
             assert topic.partition(0).fetch(topic.token(0)).to_arrow().schema.names[2:] == ["n", "note"]
 
+    def test_a_change_by_another_handle_is_followed(self, log: Any, other: Any) -> None:
+        """Reading, Arrow streams and named writers of a handle that was not told."""
+        orders, same = log.create_topic("orders", {"n": pa.int16()}), other.topic("orders")
+        everything = same[:]
+        assert everything.to_arrow().column_names[2:] == ["n"]
+        orders.alter(schema={"n": pa.int64(), "note": str | None})
+        orders.append({"n": 1 << 40, "note": "one"})
+        assert [row.to_dict() for row in everything] == [{"n": 1 << 40, "note": "one"}]
+        assert everything.to_arrow().column_names[2:] == ["n", "note"]
+        assert [row["note"] for row in same.where("note = 'one'").columns("note")] == ["one"]
+        orders.alter(schema={"n": pa.int64(), "note": str | None, "more": str | None})
+        table = pa.table({"n": [2], "more": ["two"]})
+        same.append(pa.RecordBatchReader.from_batches(table.schema, table.to_batches()))
+        orders.alter(schema={"n": pa.int64(), "note": str | None, "more": str | None, "last": bool | None})
+        with same.writer(producer="importer", linger=0) as writer:
+            writer.send({"n": 3, "last": True})
+        assert ns(orders[:]) == [1 << 40, 2, 3]
+        assert [row["last"] for row in orders[:]] == [None, None, True]
+
+    def test_a_stream_is_read_once_even_when_the_topic_changes_meanwhile(self, log: Any, other: Any) -> None:
+        orders, same = log.create_topic("orders", {"n": int}), other.topic("orders")
+        batch = pa.record_batch({"n": pa.array([1, 2], pa.int64())})
+
+        def change_between() -> Iterator[pa.RecordBatch]:
+            yield batch
+            orders.alter(schema={"n": int, "note": str | None})
+            yield batch
+
+        ack = same.append(pa.RecordBatchReader.from_batches(batch.schema, change_between()))
+        assert ack.rows == 4
+        assert ns(orders[:]) == [1, 2, 1, 2]
+
     def test_rows_prepared_for_the_old_schema_are_prepared_anew(self, log: Any, other: Any) -> None:
         orders, same = log.create_topic("orders", {"n": int}), other.topic("orders")
         same.append({"n": 0})
@@ -315,7 +348,7 @@ class TopicConformance(Conformance):
         assert (stats.rows, stats.start_offset, stats.next_offset) == (30, 0, 30)
         assert stats.bytes > empty.bytes
         assert stats.blocks >= empty.blocks + 3
-        log.create_topic("more", {"n": int}).append(up_to(5))
+        log.create_topic("more", {"n": int}, durability="memory").append(up_to(5))
         whole = log.stats()
         assert whole.rows == 35
         assert whole.segments == 2
