@@ -1,4 +1,4 @@
-"""A reader of format 1 written from docs/format.md, with nothing of Virta: structs, BLAKE3 and Arrow.
+"""A reader of format 1 beside docs/format.md, with nothing of Virta: structs, BLAKE3 and Arrow.
 
 It is a check on the document: what it does not say, this reader does not know. It reads
 whole partitions that nobody writes to, and raises AssertionError where a rule is broken.
