@@ -192,7 +192,7 @@ class Segment:
         del headers[good:]
         first = headers[0].position
         data = memoryview(self._whole_data(first, headers[-1].end_position - first))
-        blocks = []
+        blocks: list[StoredBlock] = []
         for header in headers:
             part = data[header.position - first : header.end_position - first]
             stored = StoredBlock(header, previous, [part], self.schema)
