@@ -69,7 +69,8 @@ def _append(bench: Bench, count: int, *, hashing: bool) -> Sample:
     ready = [batch.arrow() for batch in batches(count + WARM_UP_BATCHES)]
     with (
         bench.scratch() as place,
-        nullcontext() if hashing else no_hashing(),  # around it all: what is read back is checked the same way
+        # around it all: what is read back is checked the same way
+        nullcontext() if hashing else no_hashing(),
         open_log(place) as log,
     ):
         topic = log.create_topic("log")

@@ -1,4 +1,6 @@
-"""Settings of a process that opens a log: data only, few, each with its reason; and where a log is by default.
+"""Settings of a process that opens a log: data only, few, each with its reason.
+
+And where a log is when nobody says.
 
 Topic configuration (durability, retention, …) is not here: it belongs to the topic
 and is the same for every process.

@@ -15,7 +15,7 @@ import os
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 import pyarrow as pa
 import tomli_w
@@ -25,7 +25,7 @@ from virta.errors import AlreadyExists, Corrupt, NotFound, UsageError
 from virta.metadata.schemas import schema_from_bytes, schema_to_bytes, suggest
 from virta.storage.block import remember_schema_message
 from virta.storage.create import create_partition, write_new
-from virta.storage.files import Files, read_file, replace_file, storage_error, write_fully
+from virta.storage.files import Files, read_file, replace_file, storage_error
 from virta.storage.layout import (
     FORMAT_VERSION,
     LogPaths,
@@ -82,7 +82,7 @@ def parse_record(data: bytes, path: Path) -> TopicRecord:
             for key, value in config.items()
             if key in known
         }
-        return TopicRecord(
+        record = TopicRecord(
             name=document["name"],
             id=bytes.fromhex(document["id"]),
             version=document["version"],
@@ -90,8 +90,24 @@ def parse_record(data: bytes, path: Path) -> TopicRecord:
             created_us=document["created_us"],
             config=TopicConfig(**values),
         )
+        _check_types(record)
+        _check_types(record.config)
+        return record
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise Corrupt(f"the topic's configuration is not readable: {error}", file=str(path)) from error
+
+
+def _check_types(value: Any) -> None:
+    """That a value made from a file has what its type says; TOML has numbers, texts and lists alike."""
+    for name, kind in get_type_hints(type(value)).items():
+        found = getattr(value, name)
+        if get_origin(kind) is tuple:
+            good = isinstance(found, tuple) and all(isinstance(each, str) for each in found)
+        else:
+            good = isinstance(found, kind) or (isinstance(found, int) and isinstance(1.0, kind))
+            good = good and (kind is bool or not isinstance(found, bool))
+        if not good:
+            raise ValueError(f"{name} is {found!r}")
 
 
 def _parse_toml(data: bytes, path: Path) -> dict[str, Any]:

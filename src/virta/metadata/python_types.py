@@ -6,8 +6,9 @@
     bool     bool           timedelta duration[us]           {...}, dataclass, TypedDict  struct
     bytes    binary         Decimal   decimal128(38, 9)      Literal, Enum of text  dictionary<string>
 
-Inside other types, dictionaries are plain values and a UUID is 16 bytes. A type is "not null" unless it says `| None`; a pyarrow type alone may be null, as it
-may in a pyarrow field. Knows no topics and no rows.
+Inside other types, dictionaries are plain values and a UUID is 16 bytes. A type is
+"not null" unless it says `| None`; a pyarrow type alone may be null, as it may in a
+pyarrow field. Knows no topics and no rows.
 """
 
 from __future__ import annotations

@@ -45,7 +45,17 @@ _REFUSED = (pa.ArrowException, OverflowError, ValueError, TypeError)
 class Column:
     """One column of a topic: what goes in, and in what form."""
 
-    __slots__ = ("_built", "_is_nested", "_nulls", "check", "field", "kind", "name", "strict", "strict_inside")
+    __slots__ = (
+        "_built",
+        "_is_nested",
+        "_nulls",
+        "check",
+        "field",
+        "kind",
+        "name",
+        "strict",
+        "strict_inside",
+    )
 
     def __init__(self, field: pa.Field) -> None:
         self.field = field
