@@ -1,10 +1,10 @@
 """The asyncio twin of the embedded log: the sync core in one thread, the same names, awaited.
 
     async with virta.aopen("./events") as log:
-        orders = await log.topic("orders")
+        orders = await log.create_topic("orders", {"id": int, "user": str})
         await orders.append({"id": 1, "user": "ada"})
-        async for row in orders.tail():
-            ...
+        async for row in orders.tail(stop_when_idle=0.1):
+            print(row.offset, row["user"])
 
 A call is awaited; so is a property that looks at files (`await orders.next_offset`);
 iterations are `async for`. What only names or narrows stays as it is: `orders[10:20]`,
