@@ -46,6 +46,7 @@ SECTIONS = {
     "Read": {
         "read": Entry("virta.cli.read:read", "Read a range of rows and stop."),
         "tail": Entry("virta.cli.tail:tail", "Read what is there, then what comes."),
+        "sql": Entry("virta.cli.sql:sql", "Ask in SQL over any topics; a shell on a terminal."),
     },
     "Trust": {
         "verify": Entry("virta.cli.verify:verify", "Check every byte against the hash chain."),

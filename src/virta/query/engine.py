@@ -100,6 +100,8 @@ class Engine:
         if isinstance(error, VirtaError):
             return error
         kind = type(error).__name__
+        if kind == "RuntimeError" and str(error) == "Query interrupted":
+            return KeyboardInterrupt()  # Ctrl-C, as DuckDB says it
         if kind == "InterruptException":
             return QueryCancelled("the query was cancelled")
         if kind == "OutOfMemoryException":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 64 * 1024
 _SHOWN_ROWS = 20
 _SHOWN_WIDTH = 40
+# DuckDB hears an interrupt only while it works, so it is told until it has stopped.
+_INTERRUPT_SECONDS = 0.05
 
 
 class Opened:
@@ -30,18 +33,42 @@ class Opened:
         self.relation = relation
         self.failed = failed
         self.columns: list[str] = list(relation.columns)
+        self._thread: ThreadPoolExecutor | None = None
 
     def reader(self) -> pa.RecordBatchReader:
         """Begin to run it."""
         make = getattr(self.relation, "to_arrow_reader", None) or self.relation.fetch_record_batch
+        return self._run(lambda: make(_BATCH_ROWS))
+
+    def following(self, reader: pa.RecordBatchReader) -> pa.RecordBatch | None:
+        """The next rows; None at the end."""
+        return self._run(lambda: next(reader, None))
+
+    def _run(self, call: Callable[[], Any]) -> Any:
+        """Have DuckDB work. The main thread only waits, so that Ctrl-C is heard at any moment."""
         try:
-            return make(_BATCH_ROWS)
+            if threading.current_thread() is not threading.main_thread():
+                return call()
+            if self._thread is None:
+                self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="virta-sql")
+            return self._wait(self._thread.submit(call))
         except Exception as error:
             self.failed(error)
+
+    def _wait(self, working: Future[Any]) -> Any:
+        try:
+            return working.result()
+        except KeyboardInterrupt:
+            while not working.done():
+                self.cursor.interrupt()
+                wait([working], timeout=_INTERRUPT_SECONDS)
+            raise
 
     def close(self) -> None:
         self.relation = None
         self.cursor.close()
+        if self._thread is not None:
+            self._thread.shutdown(wait=False)
 
 
 class Result:
@@ -78,7 +105,7 @@ class Result:
         try:
             reader = opened.reader()
             self._schema = reader.schema
-            while (batch := _next(reader, opened)) is not None:
+            while (batch := opened.following(reader)) is not None:
                 if batch.num_rows:
                     yield batch
             del reader
@@ -171,15 +198,6 @@ class Result:
         )
         note = f"<caption>the first {len(rows)} rows</caption>" if more else ""
         return f"<table>{note}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _next(reader: pa.RecordBatchReader, opened: Opened) -> pa.RecordBatch | None:
-    try:
-        return reader.read_next_batch()
-    except StopIteration:
-        return None
-    except Exception as error:
-        opened.failed(error)
 
 
 def _shown(value: Any) -> str:
