@@ -81,7 +81,7 @@ class Wakeups:
 
     def arm(self, watch: Watch, chain: Path) -> None:
         """Watch the partition's directory and its active chain file."""
-        if self._inotify < 0 or watch.chain == chain:
+        if watch.chain is chain or self._inotify < 0 or watch.chain == chain:
             return
         with self._table:
             if watch.chain is None:

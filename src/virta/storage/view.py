@@ -336,6 +336,17 @@ class View:
 
     def refresh(self) -> bool:
         """Look for what is new; whether anything is."""
+        if self.files.pread(self.lock_descriptor, state.READ_SIZE, 0) == self.state_bytes:
+            # the usual case: nobody rolled, cut or synced since the last look
+            count = self.files.size(self.active.chain_descriptor) // HEADER_SIZE
+            if count >= self.blocks and self.state.generation == self.manifest.generation:
+                known_blocks = self.blocks
+                if count > known_blocks:
+                    self._follow(count)
+                return self.blocks != known_blocks
+        return self._refresh_fully()
+
+    def _refresh_fully(self) -> bool:
         before = (self.next_offset, self.blocks, self.manifest.generation, self.cuts)
         known = Token(partition=self.identity.number, offset=self.next_offset, hash=self.head)
         old = self.state

@@ -439,7 +439,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def rows_of(batch: pa.RecordBatch, columns: tuple[str, ...] | None = None) -> Iterator[Row]:
     """The rows of a batch with the leading columns, as Python values."""
     offsets = batch.column(0).to_pylist()
-    stamps = batch.column(1).cast(pa.int64()).to_pylist()
+    stamps = batch.column(1).view(pa.int64()).to_pylist()
     names = list(columns) if columns is not None else batch.schema.names[2:]
     values = [_values(batch.column(batch.schema.get_field_index(name))) for name in names]
     for offset, stamp, *row in zip(offsets, stamps, *values, strict=True):
@@ -448,6 +448,8 @@ def rows_of(batch: pa.RecordBatch, columns: tuple[str, ...] | None = None) -> It
 
 def _values(column: pa.Array) -> list[Any]:
     """A column as Python values, maps as dicts where no key stands twice."""
+    if not pa.types.is_nested(column.type):
+        return list(column.to_pylist())
     try:
         values: list[Any] = column.to_pylist(maps_as_pydicts="strict")
     except (pa.ArrowException, KeyError, ValueError):
