@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,9 @@ from virta.log import Log
 from virta.storage import manifest, recovery, state
 from virta.storage.chain import HEADER_SIZE
 from virta.storage.files import OperatingSystemFiles
-from virta.testing.files import Fault, FaultyFiles
+from virta.testing import power
+from virta.testing.faults import powerloss_log
+from virta.testing.files import Fault, FaultyFiles, Killed, RecordingFiles
 from virta.testing.rig import QUIET, SCHEMA, Rig, check_chain
 from virta.types import Durability
 
@@ -241,7 +244,7 @@ def test_rows_lost_from_memory_are_told_whoever_tried_to_write_them(place: Path,
                 "dump": rig.partition.dump,
                 "sync": rig.partition.sync,
             }[act]()
-        with pytest.raises(StorageFailed, match="rows 10 to 10 .* are lost"):
+        with pytest.raises(StorageFailed, match=r"rows 10 to 10 .* are lost"):
             rig.append([11], Durability.MEMORY)
         assert numbers(rig) == list(range(10))
         with opened(place) as other:  # the lock is free
@@ -274,9 +277,9 @@ def test_a_recovery_that_was_killed_is_done_again(place: Path, monkeypatch: pyte
     with active(place, ".arrows").open("r+b") as file:
         file.seek(-8, 2)
         file.write(b"\xee" * 8)
-    with opened(place, Fault(1, "truncate", "*", times=99), boot_id=b"2" * 16) as killed:
-        with pytest.raises(StorageFailed):
-            killed.append([99])
+    stuck = Fault(1, "truncate", "*", times=99)
+    with opened(place, stuck, boot_id=b"2" * 16) as killed, pytest.raises(StorageFailed):
+        killed.append([99])
     with opened(place, boot_id=b"2" * 16) as rig:
         assert numbers(rig) == list(range(10))
         rig.append([10])
@@ -335,10 +338,9 @@ def test_a_lost_epoch_is_not_given_again(place: Path) -> None:
             committer.write_state(epoch=7)
         rig.append([10])
     (place / "lock").write_bytes(bytes(672))
-    with opened(place) as rig:
-        with rig.partition.writing() as committer:
-            recovery.recover(committer.view, committer.lock.descriptor)
-            assert committer.view.state.epoch >= 7
+    with opened(place) as rig, rig.partition.writing() as committer:
+        recovery.recover(committer.view, committer.lock.descriptor)
+        assert committer.view.state.epoch >= 7
 
 
 # -- what is believed -----------------------------------------------------------------------------------
@@ -429,3 +431,30 @@ def test_a_topic_whose_making_fails_anywhere_is_there_whole_or_not_at_all(tmp_pa
             assert topic.verify().ok
         if not fault.hit:
             return
+
+
+def test_a_topic_found_halfway_made_outlasts_a_power_loss_once_it_is_written_to(tmp_path: Path) -> None:
+    """Its maker died between the rename and the sync of the directory it went to."""
+    root = tmp_path / "live"
+    root.mkdir()
+    files = RecordingFiles(root)
+    log = powerloss_log.open_log(root, files)
+    made = len(files.record.events)
+    log.create_topic("first", {"n": int})
+    events = files.record.events[made:]
+    renamed = next(at for at, event in enumerate(events) if event.path == "log/topics/first")
+    changes = sum(event.kind != "mark" for event in events[: renamed + 1])
+    files.kill_in = changes
+    with pytest.raises(Killed):
+        log.create_topic("second", {"n": int, "text": str}, durability="disk")
+    powerloss_log._abandon(log)
+    files.revive()
+    with powerloss_log.open_log(root, files) as log:
+        log.topic("second").append({"n": 0, "text": ""})
+        files.mark(("second", 1))
+        record = list(files.record.events)
+    files.record.events = record
+    last = list(power.states(files.record, random.Random(1), samples=0, first_cut=len(record)))
+    assert last
+    for lost in last:
+        assert powerloss_log.check_state(lost, tmp_path / "cut") == [], lost.fates

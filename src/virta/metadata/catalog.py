@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import functools
 import os
 import tomllib
 from dataclasses import dataclass
@@ -97,9 +98,14 @@ def parse_record(data: bytes, path: Path) -> TopicRecord:
         raise Corrupt(f"the topic's configuration is not readable: {error}", file=str(path)) from error
 
 
-def _check_types(value: Any) -> None:
+@functools.cache
+def _type_hints(kind: type[TopicRecord] | type[TopicConfig]) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _check_types(value: TopicRecord | TopicConfig) -> None:
     """That a value made from a file has what its type says; TOML has numbers, texts and lists alike."""
-    for name, kind in get_type_hints(type(value)).items():
+    for name, kind in _type_hints(type(value)).items():
         found = getattr(value, name)
         if get_origin(kind) is tuple:
             good = isinstance(found, tuple) and all(isinstance(each, str) for each in found)

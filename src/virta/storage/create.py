@@ -46,7 +46,7 @@ def create_partition(
     create_segment(files, paths, entry, schema, event, timestamp=clock.now_us())
     write_new(files, paths.turnstile, b"")
     manifest.save(files, paths.manifest, Manifest(generation=1, segments=(entry,)))
-    first = State(counter=1, generation=1, topic_version=topic_version, boot_id=files.boot_id())
+    first = State(counter=state.NEW, generation=1, topic_version=topic_version, boot_id=files.boot_id())
     write_new(files, paths.lock, bytes(state.SLOT_DISTANCE) + first.to_bytes())
     files.sync_directory(paths.root)
 

@@ -244,8 +244,16 @@ class Record:
     events: list[Event] = field(default_factory=list)
 
 
+class Killed(BaseException):
+    """The process is gone: raised by every operation from the one it died at until `revive`."""
+
+
 class RecordingFiles(FilesTwin):
-    """Records what changes the directory below `root`. What is there already counts as durable."""
+    """Records what changes the directory below `root`. What is there already counts as durable.
+
+    With `kill_in` the process dies before its n-th change from now: nothing it still tries,
+    cleaning up included, happens. `revive` is the next process.
+    """
 
     def __init__(self, root: Path, *, boot_id: bytes | None = None) -> None:
         super().__init__(boot_id=boot_id)
@@ -254,6 +262,8 @@ class RecordingFiles(FilesTwin):
         self._nodes: dict[int, int] = {}  # descriptor → node
         self._next_node = 0
         self._recording = threading.RLock()
+        self.kill_in: int | None = None
+        self.is_dead = False
         self._take_what_is_there(root)
 
     def _take_what_is_there(self, root: Path) -> None:
@@ -275,6 +285,17 @@ class RecordingFiles(FilesTwin):
     def _note(self, event: Event) -> None:
         self.record.events.append(event)
 
+    def _live(self) -> None:
+        """Before every change: die if it is time to."""
+        if self.kill_in is not None:
+            self.is_dead = self.is_dead or self.kill_in <= 0
+            self.kill_in -= 1
+        if self.is_dead:
+            raise Killed
+
+    def revive(self) -> None:
+        self.kill_in, self.is_dead = None, False
+
     def mark(self, mark: Any) -> None:
         """Something was acknowledged (or promised) here."""
         with self._recording:
@@ -285,6 +306,8 @@ class RecordingFiles(FilesTwin):
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> int:
         with self._recording:
+            if create:
+                self._live()
             descriptor = super().open(path, write=write, create=create)
             name = self._name(path)
             if name not in self._names:
@@ -296,6 +319,7 @@ class RecordingFiles(FilesTwin):
 
     def _write(self, descriptor: int, parts: Sequence[Bytes], position: int) -> int:
         with self._recording:
+            self._live()
             written = super()._write(descriptor, parts, position)
             data = b"".join(parts)[:written]
             self._note(Event("write", node=self._nodes[descriptor], position=position, data=data))
@@ -303,19 +327,24 @@ class RecordingFiles(FilesTwin):
 
     def truncate(self, descriptor: int, length: int, /) -> None:
         with self._recording:
+            self._live()
             super().truncate(descriptor, length)
             self._note(Event("truncate", node=self._nodes[descriptor], position=length))
 
     def sync(self, descriptor: int, /) -> None:
         with self._recording:
+            self._live()
             self._note(Event("sync", node=self._nodes[descriptor]))
 
     def sync_directory(self, path: Path) -> None:
         with self._recording:
-            self._note(Event("syncdir", path="" if path == self.record.root else self._name(path)))
+            self._live()
+            if path == self.record.root or self.record.root in path.parents:
+                self._note(Event("syncdir", path="" if path == self.record.root else self._name(path)))
 
     def make_directory(self, path: Path) -> None:
         with self._recording:
+            self._live()
             there = path.exists()
             super().make_directory(path)
             if not there and path != self.record.root:
@@ -323,6 +352,7 @@ class RecordingFiles(FilesTwin):
 
     def rename(self, source: Path, target: Path) -> None:
         with self._recording:
+            self._live()
             super().rename(source, target)
             old, new = self._name(source), self._name(target)
             for name in list(self._names):
@@ -332,12 +362,14 @@ class RecordingFiles(FilesTwin):
 
     def link(self, source: Path, target: Path) -> None:
         with self._recording:
+            self._live()
             super().link(source, target)
             node = self._names[self._name(target)] = self._names[self._name(source)]
             self._note(Event("link", node=node, path=self._name(target)))
 
     def unlink(self, path: Path) -> None:
         with self._recording:
+            self._live()
             super().unlink(path)
             if self._names.pop(self._name(path), None) is not None:
                 self._note(Event("unlink", path=self._name(path)))

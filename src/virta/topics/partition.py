@@ -158,6 +158,7 @@ class Partition:
             ) from error
         if len(hash_) < 8:
             raise UsageError("a hash needs at least eight digits to be looked for")
+        self.stored.dump()  # what is only in memory stands in no chain file
         with self.stored.view() as view:
             for index in range(len(view.manifest.segments) - 1, -1, -1):
                 segment, count = view.segment(index), view.blocks_in(index)

@@ -22,7 +22,7 @@ from virta.testing import power
 from virta.testing.faults import powerloss_log
 from virta.testing.faults.report import Report
 from virta.testing.faults.scratch import scratch
-from virta.testing.files import Record, RecordingFiles
+from virta.testing.files import Killed, Record, RecordingFiles
 from virta.testing.rig import ReadOut, Rig, check_chain
 from virta.types import Durability
 
@@ -85,21 +85,36 @@ def make_history(root: Path, rng: random.Random, steps: int) -> Record:
     files.mark(0)
     written = 0
     for step in range(steps):
-        rows = rng.choice((1, 1, 2, 5, 40))
-        durability = rng.choice((Durability.OS, Durability.DISK))
-        rig.append(range(written, written + rows), durability)
-        written += rows
-        if durability is Durability.DISK:
-            files.mark(written)
-        if rng.random() < 0.15:
-            rig.claim(f"name-{step % 2}")
-        if rng.random() < 0.1:
-            rig.partition.sync()
-            files.mark(written)
+        if rng.random() < 0.2:
+            files.kill_in = rng.randrange(40)
+        try:
+            written = _one_step(rig, files, rng, written, step)
+        except Killed:
+            rig.abandon()
+            files.revive()
+            with rig.partition.writing():
+                pass  # recovery may bring rows back
+            written = rig.partition.next_offset
+            rig.abandon()
         if rng.random() < 0.15:  # another process takes over
             rig.abandon()
     rig.abandon()
     return files.record
+
+
+def _one_step(rig: Rig, files: RecordingFiles, rng: random.Random, written: int, step: int) -> int:
+    rows = rng.choice((1, 1, 2, 5, 40))
+    durability = rng.choice((Durability.OS, Durability.DISK))
+    rig.append(range(written, written + rows), durability)
+    written += rows
+    if durability is Durability.DISK:
+        files.mark(written)
+    if rng.random() < 0.15:
+        rig.claim(f"name-{step % 2}")
+    if rng.random() < 0.1:
+        rig.partition.sync()
+        files.mark(written)
+    return written
 
 
 def check_state(

@@ -7,16 +7,18 @@ to be there afterwards: a topic that was made, rows acknowledged at `disk`.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import traceback
 from pathlib import Path
 
 from virta.errors import VirtaError
 from virta.log import Log
+from virta.memory.registry import registry
 from virta.settings import Settings
 from virta.storage.files import Files
 from virta.testing import power
-from virta.testing.files import Record, RecordingFiles
+from virta.testing.files import Killed, Record, RecordingFiles
 
 # Nothing happens by itself at moments that differ from run to run.
 _QUIET = Settings(dump_interval_ms=3_600_000, sync_interval_seconds=3600.0)
@@ -36,24 +38,19 @@ def make_history(root: Path, rng: random.Random, steps: int) -> Record:
     log = open_log(root, files)
     written: dict[str, int] = {}
     for _ in range(steps):
-        chance = rng.random()
-        if len(written) < 2 or (chance < 0.1 and len(written) < 4):
-            name = f"topic {len(written)}"
-            durability = "os" if len(written) % 2 else "disk"
-            log.create_topic(name, {"n": int, "text": str}, durability=durability, segment_bytes="64 KiB")
-            written[name] = 0
-            files.mark((name, 0))
-            continue
-        name = rng.choice(list(written))
-        if chance < 0.2:
-            log.topic(name).alter(retention_rows=rng.randint(1000, 10_000))
-        else:
-            count = rng.choice((1, 1, 3))
-            rows = [{"n": written[name] + number, "text": _TEXT} for number in range(count)]
-            ack = log.topic(name).append(rows)
-            written[name] += count
-            if ack.durability == "disk":
-                files.mark((name, written[name]))
+        if rng.random() < 0.25:
+            files.kill_in = rng.randrange(30)
+        try:
+            _one_step(log, files, rng, written)
+        except Killed:
+            _abandon(log)
+            files.revive()
+            log = open_log(root, files)
+            for name in log.topics():
+                with log.topic(name).partition(0).stored.writing():
+                    pass  # recovery may bring rows back
+                written[name] = log.topic(name).next_offset
+    files.kill_in = None
     record = Record(
         files.record.root,
         files.record.directories,
@@ -63,6 +60,35 @@ def make_history(root: Path, rng: random.Random, steps: int) -> Record:
     )
     log.close()
     return record
+
+
+def _one_step(log: Log, files: RecordingFiles, rng: random.Random, written: dict[str, int]) -> None:
+    chance = rng.random()
+    if len(written) < 2 or (chance < 0.1 and len(written) < 4):
+        name = f"topic {len(written)}"
+        durability = "os" if len(written) % 2 else "disk"
+        log.create_topic(name, {"n": int, "text": str}, durability=durability, segment_bytes="64 KiB")
+        written[name] = 0
+        files.mark((name, 0))
+        return
+    name = rng.choice(list(written))
+    if chance < 0.2:
+        log.topic(name).alter(retention_rows=rng.randint(1000, 10_000))
+        return
+    count = rng.choice((1, 1, 3))
+    ack = log.topic(name).append([{"n": written[name] + n, "text": _TEXT} for n in range(count)])
+    written[name] += count
+    if ack.durability == "disk":
+        files.mark((name, written[name]))
+
+
+def _abandon(log: Log) -> None:
+    """Let go of everything, as the end of a process does."""
+    for key in log._held:
+        with contextlib.suppress(Killed):
+            registry.release_partition(key)
+    log._held.clear()
+    log.close()
 
 
 def check_state(state: power.State, root: Path) -> list[str]:
