@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import functools
 import os
 import tomllib
 from dataclasses import dataclass
@@ -98,14 +97,12 @@ def parse_record(data: bytes, path: Path) -> TopicRecord:
         raise Corrupt(f"the topic's configuration is not readable: {error}", file=str(path)) from error
 
 
-@functools.cache
-def _type_hints(kind: type[TopicRecord] | type[TopicConfig]) -> dict[str, Any]:
-    return get_type_hints(kind)
+_TYPES = {kind: get_type_hints(kind) for kind in (TopicRecord, TopicConfig)}
 
 
 def _check_types(value: TopicRecord | TopicConfig) -> None:
     """That a value made from a file has what its type says; TOML has numbers, texts and lists alike."""
-    for name, kind in _type_hints(type(value)).items():
+    for name, kind in _TYPES[type(value)].items():
         found = getattr(value, name)
         if get_origin(kind) is tuple:
             good = isinstance(found, tuple) and all(isinstance(each, str) for each in found)
