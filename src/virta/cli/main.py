@@ -53,6 +53,8 @@ SECTIONS = {
         "block": Entry("virta.cli.block:block", "List blocks, show one, export its bytes."),
     },
     "Care": {
+        "backup": Entry("virta.cli.backup:backup", "Copy what is new in a log into a backup, verified."),
+        "restore": Entry("virta.cli.backup:restore", "Make a log from a backup, and verify it."),
         "steward": Entry("virta.cli.steward:steward", "Remove what retention lets go of, once or for ever."),
         "bench": Entry("virta.cli.bench:bench", "Measure appending and reading on this machine."),
     },
