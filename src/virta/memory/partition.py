@@ -546,6 +546,11 @@ class Partition:
 
         return wakeups.wait(self._watch, look, deadline)
 
+    @property
+    def happenings(self) -> int:
+        """Changes when something happens to the partition: told by notifications, not by looking."""
+        return self._watch.sequence
+
     def _check_present_sometimes(self) -> None:
         now = time.monotonic()
         if now - self._path_checked > 0.5:

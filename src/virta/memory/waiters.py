@@ -20,11 +20,6 @@ from virta.memory.partition import Partition
 from virta.memory.wake import BACKSTOP_SECONDS, Watch, process_wakeups
 
 
-def happenings(partition: Partition) -> int:
-    """A number that changes when something happens to the partition."""
-    return partition._watch.sequence
-
-
 Answer = Callable[[BaseException | None], None]
 
 
@@ -80,7 +75,7 @@ class Waiters:
         # those who wait for the same row need one look between them
         places: dict[tuple[int, int], list[Waiter]] = {}
         for waiter in waiting:
-            if look_at_all or waiter.seen != happenings(waiter.partition):
+            if look_at_all or waiter.seen != waiter.partition.happenings:
                 places.setdefault((id(waiter.partition), waiter.offset), []).append(waiter)
         for together in places.values():
             self._look(together)
@@ -88,7 +83,7 @@ class Waiters:
 
     def _look(self, together: list[Waiter]) -> None:
         partition, offset = together[0].partition, together[0].offset
-        seen = happenings(partition)
+        seen = partition.happenings
         error: BaseException | None = None
         try:
             there = partition.wait(offset, 0)
