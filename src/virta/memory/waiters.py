@@ -19,7 +19,6 @@ from pathlib import Path
 from virta.memory.partition import Partition
 from virta.memory.wake import BACKSTOP_SECONDS, Watch, process_wakeups
 
-
 Answer = Callable[[BaseException | None], None]
 
 
