@@ -14,8 +14,9 @@ from bench import machine, report
 from bench.embedded import suite as embedded
 from bench.embedded.suite import Workload
 from bench.harness import Bench, Options
+from bench.topics import suite as topics
 
-SUITES = {"embedded": embedded.WORKLOADS}
+SUITES = {"embedded": embedded.WORKLOADS, "topics": topics.WORKLOADS}
 RESULTS = Path(__file__).parent / "results"
 QUICK_ROUNDS, ROUNDS = 2, 5
 
