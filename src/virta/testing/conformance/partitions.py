@@ -84,6 +84,23 @@ class PartitionConformance(Conformance):
         again, _ = partition.poll(previous)
         assert [block.base_offset for block in again] == [38]
 
+    def test_control_blocks_are_passed_over(self, log: Any, other: Any) -> None:
+        """Changes and claimed names leave blocks without rows; a reader sees none of them."""
+        topic, same = log.create_topic("numbers", {"n": int}), other.topic("numbers")
+        before = same.token(0)
+        for name in ("a", "b", "c"):
+            topic.alter(schema={**{field.name: field.type for field in topic.schema}, name: str | None})
+            with topic.writer(producer=name, linger=0) as writer:
+                writer.send({"n": 1})
+        for each in (topic, same):
+            partition = each.partition(0)
+            for token in (before, partition.first_token):
+                assert partition.fetch(token).base_offset == 0
+                found, following = partition.poll(token, max_bytes=1)
+                assert [block.rows for block in found] == [1]
+                assert partition.fetch(following).base_offset == 1
+            assert [block.base_offset for block in itertools.islice(partition.stream(), 3)] == [0, 1, 2]
+
     def test_long_poll(self, numbers: Any) -> None:
         partition = numbers.partition(0)
         token = partition.first_token
