@@ -38,8 +38,8 @@ OFFSET, TIMESTAMP = "_offset", "_timestamp"
 # Bytes that are read at once where nothing is mapped: enough to amortise, few enough to hold.
 _PIECE_BYTES = 1024 * 1024
 # Batches smaller than this cost their reader more than joining them does.
-_SMALL_ROWS = 512
-_JOIN_ROWS = 16 * 1024
+_SMALL_ROWS = 2048
+_JOIN_ROWS = 64 * 1024
 _NO_END = 1 << 62
 
 
