@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from virta.errors import Corrupt, Fenced, NoSpace, NotFound, StorageFailed
+from virta.errors import Corrupt, Fenced, NoSpace, StorageFailed
 from virta.log import Log
 from virta.storage import manifest, recovery, state
 from virta.storage.chain import HEADER_SIZE
 from virta.storage.files import OperatingSystemFiles
 from virta.testing import power
 from virta.testing.faults import powerloss_log
+from virta.testing.faults.scratch import scratch
 from virta.testing.files import Fault, FaultyFiles, Killed, RecordingFiles
 from virta.testing.rig import QUIET, SCHEMA, Rig, check_chain
 from virta.types import Durability
@@ -408,29 +409,22 @@ def test_a_control_block_before_rows_hides_none_of_them(place: Path) -> None:
 # -- topics ---------------------------------------------------------------------------------------------
 
 
-def test_a_topic_whose_making_fails_anywhere_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_topic_whose_making_fails_anywhere_is_there_whole_or_not_at_all() -> None:
     at = 0
-    while True:
+    fault = Fault(1, hit="something")
+    while fault.hit:
         at += 1
-        path = tmp_path / f"log-{at}"
-        Log(path, settings=QUIET).close()
         fault = Fault(at)
-        files = FaultyFiles(fault)
-        try:
-            with Log(path, settings=QUIET, files=files) as log:
+        with scratch("virta-topics") as root:
+            Log(root / "log", settings=QUIET).close()
+            refused = contextlib.suppress(StorageFailed)
+            with refused, Log(root / "log", settings=QUIET, files=FaultyFiles(fault)) as log:
                 log.create_topic("t", {"n": int}, durability="disk")
-        except StorageFailed:
-            pass
-        with Log(path, settings=QUIET) as log:
-            try:
-                topic = log.topic("t")
-            except NotFound:
-                topic = log.create_topic("t", {"n": int}, durability="disk")
-            topic.append({"n": 1})
-            assert topic.to_arrow()["n"].to_pylist() == [1]
-            assert topic.verify().ok
-        if not fault.hit:
-            return
+            with Log(root / "log", settings=QUIET) as log:
+                topic = log.create_topic("t", {"n": int}, durability="disk", if_missing=True)
+                topic.append({"n": 1})
+                assert topic.to_arrow()["n"].to_pylist() == [1]
+                assert topic.verify().ok
 
 
 def test_a_topic_found_halfway_made_outlasts_a_power_loss_once_it_is_written_to(tmp_path: Path) -> None:

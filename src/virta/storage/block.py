@@ -531,7 +531,7 @@ def decode(data: Any, schema: pa.Schema, *, dictionaries: bool) -> pa.RecordBatc
             return pa.ipc.read_record_batch(buffer, schema)
         with pa.ipc.open_stream(pa.BufferReader(_with_schema(buffer, schema))) as reader:
             return reader.read_next_batch()
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OSError, StopIteration) as error:
+    except (pa.ArrowException, OSError, EOFError, StopIteration, ValueError, LookupError) as error:
         raise Corrupt(f"Arrow cannot read the block: {error}") from error
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from virta.errors import NoSpace, StorageFailed, UnavailableError
+from virta.errors import Corrupt, NoSpace, StorageFailed, UnavailableError
 
 Bytes = bytes | bytearray | memoryview
 
@@ -200,11 +200,18 @@ def write_parts(files: Files, descriptor: int, parts: Sequence[Bytes], position:
         write_fully(files, descriptor, memoryview(b"".join(parts))[written:], position + written)
 
 
+# Files that are read whole are small: a manifest of this size would name some 380,000 segments.
+_SMALL_FILE_BYTES = 64 * 1024 * 1024
+
+
 def read_file(files: Files, path: Path) -> bytes:
     """A whole small file."""
     descriptor = files.open(path)
     try:
-        return read_fully(files, descriptor, files.size(descriptor), 0)
+        size = files.size(descriptor)
+        if size > _SMALL_FILE_BYTES:
+            raise Corrupt(f"the file has {size} bytes, far more than it can need", file=str(path))
+        return read_fully(files, descriptor, size, 0)
     finally:
         files.close(descriptor)
 
