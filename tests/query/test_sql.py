@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import threading
@@ -257,6 +258,18 @@ def test_damage_is_named_and_not_taken_for_an_end(tmp_path: Path) -> None:
     with virta.open(tmp_path / "log") as log, pytest.raises(Corrupt) as caught:
         log.sql("select sum(a) from t").to_arrow()
     assert caught.value.topic == "t" and caught.value.file == str(file)
+
+
+def test_a_file_that_lost_its_end_is_damage(tmp_path: Path) -> None:
+    with virta.open(tmp_path / "log") as log:
+        topic = log.create_topic("t", {"a": int})
+        for number in range(4):
+            topic.append([{"a": number}] * 10)
+        topic.sync()
+        file = next((tmp_path / "log").rglob("*.arrows"))
+        os.truncate(file, file.stat().st_size // 2)
+        with pytest.raises(Corrupt):
+            log.sql("select sum(a) from t").to_arrow()
 
 
 def test_without_duckdb_it_says_what_to_install(tmp_path: Path) -> None:

@@ -164,10 +164,17 @@ def _runs(view: View, stretch: Stretch) -> Iterator[_Run]:
         return
     synced = min(known.synced_blocks, stop) if known.is_of(entry) else 0
     if start < synced:
-        data = memoryview(view.files.map(segment.data_descriptor, known.synced_length))
+        data = _mapped(view, segment, known.synced_length)
         yield _Run(segment=segment, start=start, stop=synced, mapped=data)
     if max(start, synced) < stop:
         yield _Run(segment=segment, start=max(start, synced), stop=stop, mapped=None)
+
+
+def _mapped(view: View, segment: Segment, length: int) -> memoryview | None:
+    try:
+        return memoryview(view.files.map(segment.data_descriptor, length))
+    except ValueError:
+        return None  # the file is shorter than what was synced: reading it tells what is damaged
 
 
 def _narrowed(run: _Run, wanted: Range) -> _Run:
