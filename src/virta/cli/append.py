@@ -21,7 +21,7 @@ from virta.errors import Conflict, SchemaMismatch, TooLarge, UsageError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from virta.cli.input import Chunk, Source
+    from virta.exchange.input import Chunk, Source
     from virta.topics.topic import Topic
     from virta.types import Ack
 
@@ -83,7 +83,7 @@ def append(
     """
     if producer is not None and if_offset is not None:
         raise UsageError("--producer and --if-offset cannot go together")
-    from virta.cli.input import Source  # Arrow is not for --help
+    from virta.exchange.input import Source  # Arrow is not for --help
 
     with open_log(invocation) as log:
         found = log.topic(topic)

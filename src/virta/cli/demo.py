@@ -146,7 +146,7 @@ class _Demo:
         self._fact("sum", f"{pc.sum(total.column('amount')).as_py():,.2f} over all orders")
 
     def _table(self, selection: Any) -> None:
-        from virta.cli.json_values import json_columns  # not for --help
+        from virta.exchange.json_values import json_columns  # not for --help
 
         table = Table(selection.schema.names, self.layout, header=True)
         last = selection.to_arrow().slice(max(0, selection.count() - 3)).combine_chunks().to_batches()
@@ -257,7 +257,7 @@ class _Watch(threading.Thread):
 
 def _append_orders(orders: Topic, seconds: float) -> tuple[int, float, list[float]]:
     """Batches for most of the time, then row by row: rows, the time in append, and that of each row."""
-    from virta.cli.input import Builder  # Arrow is not for --help
+    from virta.exchange.input import Builder  # Arrow is not for --help
 
     chance, make = random.Random(1), compile_template(BUILT_IN["orders"][1])
     made = [make(chance, row) for row in range(_BATCH_ROWS)]

@@ -104,7 +104,7 @@ def _batches(
     schema: pa.Schema, make: Maker, wanted: int | None, per_second: float | None, seed: int | None
 ) -> Iterator[pa.RecordBatch]:
     """Made-up rows, in time."""
-    from virta.cli.input import Builder
+    from virta.exchange.input import Builder
 
     builder = Builder(schema, "template")
     chance = random.Random(seed)

@@ -52,6 +52,10 @@ SECTIONS = {
         "verify": Entry("virta.cli.verify:verify", "Check every byte against the hash chain."),
         "block": Entry("virta.cli.block:block", "List blocks, show one, export its bytes."),
     },
+    "Exchange": {
+        "export": Entry("virta.cli.export:export", "Write rows to Parquet, Arrow, CSV or JSON lines."),
+        "import": Entry("virta.cli.export:import_", "Append the rows of files, each exactly once."),
+    },
     "Care": {
         "backup": Entry("virta.cli.backup:backup", "Copy what is new in a log into a backup, verified."),
         "restore": Entry("virta.cli.backup:restore", "Make a log from a backup, and verify it."),

@@ -29,7 +29,7 @@ tables, a pipe gets `jsonl`. An error is one `error:` line and, where there is o
 ## The log
 
 `-l ADDRESS`, else `$VIRTA_LOG`, else `$XDG_DATA_HOME/virta`. It goes before or after the command's name.
-Only `topic create`, `gen --create` and `demo` make a log that is not there.
+Only `topic create`, `gen --create`, `import --create` and `demo` make a log that is not there.
 
 ## Ranges
 

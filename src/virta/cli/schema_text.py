@@ -25,7 +25,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from virta.errors import SchemaMismatch, UsageError
+from virta.errors import UsageError
+from virta.exchange.files import own_columns, schema_of_file
 from virta.metadata.schemas import HEADERS, suggest
 
 FORMS = "id:int user:str? amount:float at:datetime tags:str[] price:decimal(10,2) place:{lat:float,lon:float}"
@@ -270,27 +271,7 @@ def _field_of_json(name: str, wanted: Any) -> pa.Field:
 
 def schema_of_data(path: Path) -> pa.Schema:
     """The schema of a Parquet or Arrow file, without the columns that are Virta's own."""
-    try:
-        schema = _schema_of_data(path)
-    except (pa.ArrowException, EOFError) as error:
-        raise UsageError(f"{path} is not a Parquet or Arrow file: {error}") from None
-    fields = [field for field in schema if not field.name.startswith("_")]
-    if not fields:
-        raise SchemaMismatch(f"{path} has no columns of its own")
-    return pa.schema(fields)
-
-
-def _schema_of_data(path: Path) -> pa.Schema:
-    from pyarrow import parquet  # only here: it takes its time to load
-
-    with path.open("rb") as file:
-        head = file.read(6)
-        file.seek(0)
-        if head.startswith(b"PAR1"):
-            return parquet.read_schema(file)
-        if head == b"ARROW1":
-            return pa.ipc.open_file(file).schema
-        return pa.ipc.open_stream(file).schema
+    return own_columns(schema_of_file(path), path)
 
 
 # -- back to text -----------------------------------------------------------------------------------

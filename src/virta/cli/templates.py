@@ -21,8 +21,8 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from virta.cli.binary_mark import as_mark
 from virta.errors import UsageError
+from virta.exchange.binary_mark import as_mark
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,13 +10,14 @@ import click
 
 from virta.cli.complete import complete_topics
 from virta.cli.invocation import Invocation, output_option, quiet_option
-from virta.cli.output import choose_form, print_record, target, to_json
+from virta.cli.output import choose_form, print_record, target
 from virta.cli.progress import Progress
 from virta.cli.ranges import open_log
 from virta.cli.report import Exit
 from virta.cli.table import Layout
 from virta.cli.text import count
 from virta.errors import UsageError
+from virta.exchange.sinks import to_json
 from virta.requests import format_size
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from virta.cli.binary_mark import MARK_BEGINS, as_mark, bytes_of
+from virta.exchange.binary_mark import MARK_BEGINS, as_mark, bytes_of
 
 _NOT_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virta.cli.json_values import (
+from virta.exchange.json_values import (
     ColumnDecoder,
     Unfit,
     cell_reader,
@@ -22,7 +22,7 @@ from virta.cli.json_values import (
     to_json,
     wants_exact_numbers,
 )
-from virta.cli.output import _cell_text
+from virta.exchange.sinks import cell_text
 
 TEXTS = ["", "a", "é\n", '{"$binary":1}', 'a,b"c', "\\N", "null", " x ", "\t", "\x00\x85", "\u2028"]
 BYTES = [b"", b"abc", b"\xff\x00", b'{"$binary":"AA=="}', b"\n"]
@@ -158,14 +158,14 @@ def test_what_does_not_fit_is_refused_with_its_row(kind: pa.DataType, value: Any
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_text_cells_come_back(text: str) -> None:
     read = cell_reader(pa.string(), json.loads)
-    assert read(_cell_text(text)) == text
+    assert read(cell_text(text)) == text
 
 
 @given(st.binary())
 def test_binary_cells_come_back(data: bytes) -> None:
     field = pa.field("x", pa.binary())
     (value,) = to_json(pa.array([data]))
-    back = ColumnDecoder(field).array([cell_reader(field.type, json.loads)(_cell_text(value))])
+    back = ColumnDecoder(field).array([cell_reader(field.type, json.loads)(cell_text(value))])
     assert back.to_pylist() == [data]
 
 

@@ -23,22 +23,12 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from virta.cli.json_values import ColumnDecoder, Unfit, cell_reader, wants_exact_numbers
 from virta.errors import SchemaMismatch, TooLarge, UsageError
+from virta.exchange.files import ENDINGS, exact_schema, restored
+from virta.exchange.json_values import ColumnDecoder, Unfit, cell_reader, wants_exact_numbers
 from virta.metadata.schemas import HEADERS, OFFSET, TIMESTAMP, suggest
 
 FORMS = ("jsonl", "json", "csv", "tsv", "parquet", "arrow")
-ENDINGS = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "json",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    ".arrow": "arrow",
-    ".arrows": "arrow",
-    ".feather": "arrow",
-}
 # A line longer than this is not a row: the limit of a row is 10 MiB, in base64 and escapes.
 LINE_LIMIT_BYTES = 128 * 1024 * 1024
 _READ_BYTES = 1 << 20
@@ -490,8 +480,9 @@ def _arrow_batches(file: Any, form: str, max_rows: int) -> Iterator[tuple[pa.Rec
         from pyarrow import parquet  # only for parquet
 
         source = parquet.ParquetFile(file if file.seekable() else pa.BufferReader(file.read()))
+        exact = exact_schema(source.schema_arrow)
         for batch in source.iter_batches(batch_size=max_rows):
-            yield batch, batch.nbytes
+            yield restored(batch, exact), batch.nbytes
         return
     if bytes(file.peek(6)[:6]) == b"ARROW1":
         whole = pa.ipc.open_file(file if file.seekable() else pa.BufferReader(file.read()))
