@@ -531,6 +531,7 @@ class Partition:
                 wakeups.arm(self._watch, active.chain_path)
                 self._refresh()
                 if self._view.next_offset > offset:
+                    self._take_newest()
                     return True
                 if self._view.active is not active:
                     wakeups.arm(self._watch, self._view.active.chain_path)
@@ -545,6 +546,15 @@ class Partition:
             return False
 
         return wakeups.wait(self._watch, look, deadline)
+
+    def _take_newest(self) -> None:
+        """Put the blocks that were waited for into the tail buffer, where their reader finds them."""
+        try:
+            blocks = self._view.newest_blocks()
+        except (OSError, Corrupt):
+            return  # whoever reads them is told
+        if blocks:
+            self.tail.offer(blocks)
 
     @property
     def happenings(self) -> int:

@@ -149,6 +149,17 @@ class Segment:
             raise self._broken(index)
         return header
 
+    def leads_to(self, count: int, wanted: bytes) -> bool:
+        """Whether the first `count` headers are linked all along and end in this hash."""
+        previous = self.entry.previous_hash
+        for start in range(0, count, _HEADERS_PER_READ):
+            stop = min(count, start + _HEADERS_PER_READ)
+            raw = self.read_chain(start * HEADER_SIZE, (stop - start) * HEADER_SIZE)
+            if chain.check_links(raw, previous) < stop - start:
+                return False
+            previous = raw[-32:]
+        return previous == wanted
+
     def covering(self, count: int, offset: int) -> int:
         """Index of the block that covers the offset, or `count` behind them all.
 
@@ -190,6 +201,10 @@ class Segment:
         if good == 0:
             raise self._broken(start)
         del headers[good:]
+        return self.read_run(headers, previous, verify=verify)
+
+    def read_run(self, headers: list[Header], previous: bytes, *, verify: bool = True) -> list[StoredBlock]:
+        """The blocks of headers that follow each other and were checked, with one read."""
         first = headers[0].position
         data = memoryview(self._whole_data(first, headers[-1].end_position - first))
         blocks: list[StoredBlock] = []

@@ -40,6 +40,8 @@ from virta.types import Token
 # Sealed segments kept mapped per partition: no descriptors, and no memory but what is looked at.
 _OPEN_SEALED = 128
 _HEADERS_PER_READ = 8192
+# As many headers are kept for readers that wait at the end; others find theirs in the chain file.
+NEWEST_HEADERS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +82,11 @@ class View:
         self.schema_of = schema_of
         self.write = write
         self._boot_id = files.boot_id()
+        # the first headers taken by the last look, for a reader that waited for them
+        self.newest_headers: list[Header] = []
+        self.newest_previous = b""
         self._fresh = (-1, 0)  # offset and index of the first header taken last
+        self._trusted = 0  # so many blocks need no look at their bytes: they were synced
         self.on_taken: Callable[[Header], None] | None = None  # told of each header taken from others
         self.on_skipped: Callable[[], None] | None = None  # told when headers were passed over unseen
         self._sealed: OrderedDict[int, Segment] = OrderedDict()
@@ -311,6 +317,13 @@ class View:
             hint="go on from the error's `oldest` token to read what is there now",
         )
 
+    def newest_blocks(self) -> list[StoredBlock]:
+        """The blocks of the last look's headers, read and checked; none where there were many."""
+        headers, self.newest_headers = self.newest_headers, []
+        if not headers or headers[-1].hash != self.head:
+            return []
+        return self.active.read_run(headers, self.newest_previous)
+
     def read(self, offset: int, *, max_bytes: int) -> list[StoredBlock]:
         """Blocks from the one that holds the offset on, up to about `max_bytes`."""
         if offset >= self.next_offset:
@@ -425,6 +438,7 @@ class View:
         if last is not None:
             self.take(last)
         if checked < count:
+            self._trusted = trusted_blocks(self.active, self.state, count)
             self._follow(count)
 
     def _last_header(self, count: int) -> Header:
@@ -469,6 +483,8 @@ class View:
     def _follow(self, count: int) -> None:
         """Take headers up to `count`, each checked; stop quietly at one that is not valid yet."""
         self._fresh = (self.next_offset, self.blocks)
+        self.newest_headers = []
+        self.newest_previous = self.head
         while self.blocks < count:
             upto = min(count, self.blocks + _HEADERS_PER_READ)
             try:
@@ -484,6 +500,8 @@ class View:
                 self.blocks += 1
                 if not header.span and self._fresh[1] == self.blocks - 1:
                     self._fresh = (self.next_offset, self.blocks)  # a control block holds no offset
+                if len(self.newest_headers) < NEWEST_HEADERS:
+                    self.newest_headers.append(header)
                 if self.on_taken is not None:
                     self.on_taken(header)
             if good * HEADER_SIZE < len(raw):
@@ -492,21 +510,29 @@ class View:
     def _believable(self, header: Header) -> bool:
         try:
             chain.check_follows(header, next_offset=self.next_offset, position=self.data_end)
-            if not self.state.is_checked_in(self._boot_id) and not self._is_synced():
+            if self.blocks >= self._trusted and not self.state.is_checked_in(self._boot_id):
                 data = self.active.read_data(header.position, header.length)
                 block.check_against(data, header)
         except Corrupt:
             return False
         return True
 
-    def _is_synced(self) -> bool:
-        """Whether the next block lies below the watermark: bad bytes there are damage, and reading tells."""
-        return self.state.is_of(self.active.entry) and self.blocks < self.state.synced_blocks
-
     def close(self) -> None:
         self.active.close()
         self._sealed.clear()
         self.files.close(self.lock_descriptor)
+
+
+def trusted_blocks(active: Segment, known: State, count: int) -> int:
+    """How many blocks of a chain of `count` headers are those that were synced.
+
+    The chain file is not synced, so an older history's headers, linked well enough, may
+    be back in it. Only when they lead to the watermark's hash are they what was synced.
+    """
+    synced = known.synced_blocks
+    if not known.is_of(active.entry) or synced > count:
+        return 0
+    return synced if active.leads_to(synced, known.synced_hash) else 0
 
 
 def schema_digest(full: pa.Schema) -> bytes:
