@@ -28,6 +28,7 @@ from virta.steward import doctor
 from virta.steward.doctor import DoctorReport
 from virta.storage import state
 from virta.storage.files import Files, OperatingSystemFiles
+from virta.storage.filesystem import check_writable_place
 from virta.topics.configuration import new_config
 from virta.topics.schema import SchemaSource
 from virta.topics.topic import Topic, combined
@@ -94,6 +95,7 @@ class Log:
         With `if_missing`, a topic that is there already is given back, if its columns agree.
         """
         self._check_open()
+        check_writable_place(self.path, force=self.settings.force_network_file_system)
         config = new_config(kind=kind, keys=keys, partitions=partitions, options=options)
         stored = stored_schema(build_schema(schema, headers=headers, keys=config.keys))
         try:
