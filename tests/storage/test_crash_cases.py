@@ -311,6 +311,23 @@ def test_below_the_watermark_nothing_is_cut(place: Path) -> None:
     assert not list(place.glob("*.torn-*"))
 
 
+def test_an_older_history_that_is_back_in_the_chain_is_not_believed(place: Path) -> None:
+    """The chain is not synced: what a recovery cut from it may be there again after the next loss."""
+    with opened(place) as rig:
+        rig.append([99])
+    before = active(place, ".chain").read_bytes()
+    with active(place, ".arrows").open("r+b") as file:
+        file.seek(-8, 2)
+        file.write(b"\xee" * 8)
+    with opened(place, boot_id=b"2" * 16) as rig:
+        rig.append([10], Durability.DISK)
+        rig.partition.sync()
+    active(place, ".chain").write_bytes(before)
+    with opened(place, boot_id=b"3" * 16) as rig:
+        assert numbers(rig) == list(range(11))
+        check_chain(rig.partition)
+
+
 def test_a_copy_of_evidence_that_does_not_fit_is_not_left_behind(place: Path) -> None:
     with active(place, ".arrows").open("ab") as file:
         file.write(b"\xff" * 100)

@@ -6,7 +6,8 @@ or verifying names it. Above it:
  1. blocks whose headers are in the chain are kept as long as header and bytes verify.
     Within one boot the bytes are in the page cache as they were written, so only the
     headers above the watermark are looked at; after another boot all headers are (the
-    chain file is not synced), and every byte above the watermark is hashed again;
+    chain file is not synced, and may even have an older history's headers back), and
+    every byte above the watermark is hashed again;
  2. blocks that are whole in the data but missing in the chain come back: their headers
     are made again from what the blocks say of themselves;
  3. the rest, from the first bad byte on, is copied beside the files (`….torn-<n>`) and
@@ -34,7 +35,7 @@ from virta.storage.files import Files, read_fully, write_fully
 from virta.storage.layout import TORN_MARK
 from virta.storage.rebuild import header_of
 from virta.storage.segment import Segment
-from virta.storage.view import View
+from virta.storage.view import View, trusted_blocks
 
 # Evidence of one recovery is at most what lies above the watermark; copied in pieces of this size.
 _COPY_BYTES = 4 * 1024 * 1024
@@ -148,7 +149,7 @@ def _sound_headers(view: View, named: int, *, same_boot: bool) -> _Sound:
     """Step 1: follow the chain as long as it is good: from the watermark, or all of it after a boot."""
     segment = view.active
     sound = _start(view) if same_boot else _beginning(segment)
-    synced = view.state.synced_blocks if view.state.is_of(segment.entry) else 0
+    synced = named if same_boot else trusted_blocks(segment, view.state, named)
     data_size = view.files.size(segment.data_descriptor)
     for index in range(sound.count, named):
         header = chain.unpack_header(segment.read_chain(index * HEADER_SIZE, HEADER_SIZE))
@@ -159,7 +160,7 @@ def _sound_headers(view: View, named: int, *, same_boot: bool) -> _Sound:
                 break
             if header.end_position > data_size:
                 break
-            if not same_boot and index >= synced:
+            if index >= synced:
                 block.check_against(segment.read_data(header.position, header.length), header)
         except Corrupt:
             break

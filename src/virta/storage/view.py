@@ -511,6 +511,8 @@ class View:
         try:
             chain.check_follows(header, next_offset=self.next_offset, position=self.data_end)
             if self.blocks >= self._trusted and not self.state.is_checked_in(self._boot_id):
+                if header.end_position > self.files.size(self.active.data_descriptor):
+                    return False
                 data = self.active.read_data(header.position, header.length)
                 block.check_against(data, header)
         except Corrupt:

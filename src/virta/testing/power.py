@@ -229,6 +229,14 @@ def sample(record: Record, rng: random.Random, count: int) -> Iterator[State]:
         yield _state(disk, cut, fates)
 
 
+def after_all(record: Record, rng: random.Random) -> State:
+    """A state that a power loss at the record's end may leave."""
+    disk = _begin(record)
+    for event in record.events:
+        disk.take(event)
+    return _state(disk, len(record.events), tuple(_random_fate(event, rng) for event in disk.pending))
+
+
 def _begin(record: Record) -> _Disk:
     return _Disk(
         names=dict(record.names), directories=set(record.directories), contents=dict(record.contents)
