@@ -95,7 +95,7 @@ class Appender:
 
     def convert(self, rows: Any) -> tuple[Form, list[pa.RecordBatch]]:
         """The rows as batches of the newest form; rows that do not fit may fit a newer one."""
-        if not isinstance(rows, list | dict):
+        if not isinstance(rows, _REPEATABLE):  # there is one try: begin with the newest version
             self.stored.refresh()
             self._schemas.follow(self.stored.topic_version)
         form = self._newest_form()

@@ -90,7 +90,7 @@ def binary_lengths(array: pa.Array) -> Sizes:
         return np.zeros(len(array), dtype=np.int64)
     width = np.dtype(np.int64 if wide else np.int32)
     ends = np.frombuffer(offsets, width, len(array) + 1, array.offset * width.itemsize)
-    return np.diff(ends).astype(np.int64, copy=False)
+    return (ends[1:] - ends[:-1]).astype(np.int64, copy=False)
 
 
 def _dictionary_sizes(array: pa.DictionaryArray) -> Sizes:
