@@ -204,9 +204,10 @@ def _write(root: Path, index: int, life: int, seed: float) -> None:
     log = Log(root / "log", settings=_HASTY)
     if index < 3:
         _write_named(log.topic(SAFE[index % 2]), notes, index, rng)
+    hammers = index in (3, 4)  # one row after another into one topic: two that meet all the time
     while True:
-        topic = log.topic(rng.choice(list(DURABILITY)))
-        count = rng.choice((1, 1, 1, 3, 30))
+        topic = log.topic("os" if hammers else rng.choice(list(DURABILITY)))
+        count = 1 if hammers else rng.choice((1, 1, 1, 3, 30))
         first = following[topic.name]
         following[topic.name] += count
         notes.tried(topic.name, first, count)
