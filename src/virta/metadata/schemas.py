@@ -84,12 +84,23 @@ def check_keys(schema: pa.Schema, keys: Iterable[str]) -> None:
         if key in seen:
             raise SchemaMismatch(f"key {key!r} is named twice", column=key)
         seen.add(key)
-        if pa.types.is_nested(schema.field(key).type):
+        if not can_be_key(schema.field(key).type):
             raise SchemaMismatch(
                 f"column {key!r} cannot be a key: it is {describe(schema.field(key).type)}",
                 column=key,
-                hint="a key is a number, text, bytes, a time, a decimal, a UUID or a bool",
+                hint="a key is anything but a map, or what holds one: two maps may differ only in order",
             )
+
+
+def can_be_key(kind: pa.DataType) -> bool:
+    """Whether values of this type are the same or not, whatever order they were built in."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return can_be_key(kind.storage_type)
+    if pa.types.is_map(kind):
+        return False
+    if pa.types.is_struct(kind):
+        return all(can_be_key(kind.field(at).type) for at in range(kind.num_fields))
+    return not pa.types.is_nested(kind) or can_be_key(kind.value_type)
 
 
 def suggest(name: str, names: Iterable[str], what: str = "columns") -> str:
@@ -437,6 +448,7 @@ __all__ = [
     "TIMESTAMP_TYPE",
     "UNTYPED",
     "build_schema",
+    "can_be_key",
     "check_keys",
     "evolve",
     "field_id",
