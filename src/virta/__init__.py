@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from virta.types import ArrowStream as ArrowStream
     from virta.types import Compression as Compression
     from virta.types import Durability as Durability
+    from virta.types import Event as Event
     from virta.types import Kind as Kind
     from virta.types import Problem as Problem
     from virta.types import Stats as Stats
@@ -65,6 +66,7 @@ __all__ = [
     "DamageError",
     "Denied",
     "Durability",
+    "Event",
     "Fenced",
     "HistoryChanged",
     "Kind",
@@ -98,6 +100,7 @@ _VALUES = (
     "ArrowStream",
     "Compression",
     "Durability",
+    "Event",
     "Kind",
     "Problem",
     "Stats",

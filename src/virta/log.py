@@ -9,18 +9,21 @@ Components (files, clock) are passed in, settings are data.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from virta.clock import Clock, SystemClock
-from virta.errors import AlreadyExists, Closed, Denied, SchemaMismatch
+from virta.errors import AlreadyExists, Closed, Denied, NotFound, SchemaMismatch
 from virta.memory.partition import Partition as StoredPartition
 from virta.memory.registry import registry
 from virta.metadata.catalog import Catalog, TopicRecord
-from virta.metadata.schemas import build_schema, stored_schema
+from virta.metadata.internal import INTERNAL_TOPICS, check_not_internal, is_internal
+from virta.metadata.schemas import build_schema, stored_schema, user_schema
 from virta.query.engine import Engine, Parameters
 from virta.query.result import Result
 from virta.settings import Settings
@@ -30,9 +33,10 @@ from virta.storage import state
 from virta.storage.files import Files, OperatingSystemFiles
 from virta.storage.filesystem import check_writable_place
 from virta.topics.configuration import new_config
+from virta.topics.events import CREATED, DELETED, EventLog
 from virta.topics.schema import SchemaSource
 from virta.topics.topic import Topic, combined
-from virta.types import Stats, VerifyReport
+from virta.types import Event, Stats, VerifyReport
 
 
 class Log:
@@ -54,6 +58,7 @@ class Log:
         self._catalog = Catalog.open(self._files, self._clock, self.path, create=create)
         self._key = (id(files) if files is not None else 0, self._catalog.log_id, str(self.path))
         self._budget, self._dumper = registry.log_memory(self._key, self.settings)
+        self._events = EventLog(self._internal_topic)
         self._queries = Engine(self._catalog.names, lambda name: self.topic(name).snapshot())
         self._lock = threading.Lock()
         self._topics: dict[str, Topic] = {}
@@ -63,10 +68,10 @@ class Log:
 
     # -- topics -------------------------------------------------------------------------------
 
-    def topics(self) -> list[str]:
-        """The names of all topics, without the internal ones."""
+    def topics(self, *, internal: bool = False) -> list[str]:
+        """The names of all topics; those that Virta keeps for itself only when asked for."""
         self._check_open()
-        return [name for name in self._catalog.names() if not name.startswith("__")]
+        return [name for name in self._catalog.names() if internal or not is_internal(name)]
 
     def topic(self, name: str) -> Topic:
         """An existing topic; NotFound, with a suggestion, when it is not there."""
@@ -75,8 +80,33 @@ class Log:
         with self._lock:
             known = self._topics.get(name)
             if known is None or known.id != record.id.hex():
-                known = self._topics[name] = Topic(self._catalog, record, self._open_partition)
+                known = Topic(self._catalog, record, self._open_partition, self._events)
+                self._topics[name] = known
             return known
+
+    def _internal_topic(self, name: str, *, create: bool) -> Topic:
+        """A topic of Virta's own; made when its first row comes."""
+        try:
+            return self.topic(name)
+        except NotFound:
+            if not create:
+                raise
+        wanted = INTERNAL_TOPICS[name]
+        with contextlib.suppress(AlreadyExists):
+            self._create(
+                name,
+                wanted.schema,
+                kind=wanted.kind,
+                keys=wanted.keys,
+                partitions=1,
+                headers=False,
+                options=wanted.options,
+            )
+        return self.topic(name)
+
+    def record_event(self, event: Event) -> bool:
+        """Note something that happened, as a row of `__events`; whether it is noted. Raises nothing."""
+        return self._events.record(event)
 
     def create_topic(
         self,
@@ -95,22 +125,46 @@ class Log:
         With `if_missing`, a topic that is there already is given back, if its columns agree.
         """
         self._check_open()
-        check_writable_place(self.path, force=self.settings.force_network_file_system)
-        config = new_config(kind=kind, keys=keys, partitions=partitions, options=options)
-        stored = stored_schema(build_schema(schema, headers=headers, keys=config.keys))
+        check_not_internal(name, "made")
         try:
-            self._catalog.create(name, stored, config)
+            self._create(
+                name,
+                schema,
+                kind=kind,
+                keys=keys,
+                partitions=partitions,
+                headers=headers,
+                options=options,
+            )
         except AlreadyExists:
             if not if_missing:
                 raise
             found = self.topic(name)
             if schema is not None:
-                _check_same(found, stored)
+                _check_same(found, stored_schema(build_schema(schema, headers=headers, keys=keys)))
             return found
         return self.topic(name)
 
+    def _create(
+        self,
+        name: str,
+        schema: Any,
+        *,
+        kind: str,
+        keys: Any,
+        partitions: int,
+        headers: bool,
+        options: Mapping[str, Any],
+    ) -> None:
+        check_writable_place(self.path, force=self.settings.force_network_file_system)
+        config = new_config(kind=kind, keys=keys, partitions=partitions, options=options)
+        stored = stored_schema(build_schema(schema, headers=headers, keys=config.keys))
+        record = self._catalog.create(name, stored, config)
+        self._events.record_version(record, user_schema(stored), CREATED)
+
     def drop_topic(self, name: str) -> None:
         """Delete a topic and all its rows."""
+        check_not_internal(name, "deleted")
         topic = self.topic(name)
         record = self._catalog.load(name)
         if not record.config.topic_deletion:
@@ -122,7 +176,18 @@ class Log:
             topic.partition(number).stored.mark(state.DROPPED)
         with self._lock:
             self._topics.pop(name, None)
+        stats = topic.stats()
+        heads = topic.heads
         self._catalog.drop(record)
+        self.record_event(
+            Event(
+                kind=DELETED,
+                topic=name,
+                topic_id=record.id.hex(),
+                version=record.version,
+                details={"rows": stats.rows, "bytes": stats.bytes, "heads": heads},
+            )
+        )
 
     def _open_partition(self, record: TopicRecord, number: int, schemas: SchemaSource) -> StoredPartition:
         paths = self._catalog.paths.topic(record.name).partition(number)
@@ -160,8 +225,8 @@ class Log:
     # -- the whole ------------------------------------------------------------------------------
 
     def stats(self) -> Stats:
-        """Sizes over all topics."""
-        parts = [self.topic(name).stats() for name in self._catalog.names()]
+        """Sizes over all topics, without the internal ones."""
+        parts = [self.topic(name).stats() for name in self.topics()]
         if not parts:
             return Stats(rows=0, bytes=0, blocks=0, segments=0, start_offset=0, next_offset=0)
         whole = combined(parts)

@@ -103,7 +103,30 @@ class TopicConfig:
     row_limit_bytes: int = 10 * 1024 * 1024
     topic_deletion: bool = True
     row_deletion: bool = False
+    public_write: bool = False
     locked: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened to a topic or a log: a row of `__events`.
+
+    `kind` says what, in words: created, altered, schema changed, locked, rows erased,
+    compacted, retained, recovered, deleted, or what else a part of Virta notes. `details`
+    is open: anything JSON takes. Without an `actor` it is the user of the process.
+    """
+
+    kind: str
+    topic: str | None = None
+    topic_id: str | None = None
+    version: int | None = None
+    partition: int | None = None
+    from_offset: int | None = None
+    to_offset: int | None = None
+    hash_before: str | None = None
+    hash_after: str | None = None
+    actor: str | None = None
+    details: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,9 @@ from typing import Any
 
 import virta
 from virta.aio import AsyncLog, AsyncPartition, AsyncReading, AsyncSelection, AsyncTopic, AsyncWriter, Opening
+from virta.aio.result import AsyncResult
 
-TWINS = (AsyncLog, AsyncTopic, AsyncSelection, AsyncPartition, AsyncWriter)
+TWINS = (AsyncLog, AsyncTopic, AsyncSelection, AsyncPartition, AsyncWriter, AsyncResult)
 
 
 class Loop:

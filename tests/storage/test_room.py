@@ -16,7 +16,7 @@ import virta
 
 
 def _data_file(root: Path) -> Path:
-    (found,) = root.rglob("*.arrows")
+    (found,) = root.glob("**/t/**/*.arrows")
     return found
 
 

@@ -27,7 +27,7 @@ from virta.log import Log
 from virta.query.engine import Parameters
 from virta.settings import Settings
 from virta.steward.doctor import DoctorReport
-from virta.types import Stats, VerifyReport
+from virta.types import Event, Stats, VerifyReport
 
 
 class AsyncLog:
@@ -58,9 +58,9 @@ class AsyncLog:
 
     # -- topics -------------------------------------------------------------------------------
 
-    async def topics(self) -> list[str]:
-        """The names of all topics, without the internal ones."""
-        return await self._worker.run(self._sync.topics)
+    async def topics(self, *, internal: bool = False) -> list[str]:
+        """The names of all topics; those that Virta keeps for itself only when asked for."""
+        return await self._worker.run(self._sync.topics, internal=internal)
 
     async def topic(self, name: str) -> AsyncTopic:
         """An existing topic; NotFound, with a suggestion, when it is not there."""
@@ -98,6 +98,10 @@ class AsyncLog:
     async def drop_topic(self, name: str) -> None:
         """Delete a topic and all its rows."""
         await self._worker.run(self._sync.drop_topic, name)
+
+    async def record_event(self, event: Event) -> bool:
+        """Note something that happened, as a row of `__events`; whether it is noted. Raises nothing."""
+        return await self._worker.run(self._sync.record_event, event)
 
     # -- queries --------------------------------------------------------------------------------
 

@@ -45,9 +45,10 @@ def topic() -> None:
 
 
 @topic.command()
+@click.option("-a", "--all", "internal", is_flag=True, help="Also those that Virta keeps for itself.")
 @output_options("the names")
 @click.pass_obj
-def ls(invocation: Invocation) -> None:
+def ls(invocation: Invocation, internal: bool) -> None:
     """List the topics and their sizes.
 
     \b
@@ -57,7 +58,7 @@ def ls(invocation: Invocation) -> None:
       virta topic ls -o json --columns topic,rows,bytes
     """
     with open_log(invocation) as log:
-        records = [_summary(log.topic(name)) for name in log.topics()]
+        records = [_summary(log.topic(name)) for name in log.topics(internal=internal)]
         print_records(
             invocation,
             records,
@@ -179,6 +180,12 @@ def config_options(function: Function) -> Function:
             "topic_deletion",
             default=None,
             help="Whether `topic rm` may delete it.",
+        ),
+        click.option(
+            "--public-write/--no-public-write",
+            "public_write",
+            default=None,
+            help="Whether anybody may append to it over the network.",
         ),
     )
     for decorate in reversed(decorators):

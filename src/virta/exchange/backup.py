@@ -25,6 +25,7 @@ from virta.errors import AlreadyExists, Corrupt, DamageError, NotFound, Unavaila
 from virta.log import Log
 from virta.memory.partition import Partition as StoredPartition
 from virta.metadata.catalog import Catalog, TopicRecord, parse_record, remove_tree
+from virta.metadata.internal import is_internal
 from virta.storage.copy import Plan, Position, copy_piece, copy_statistics, make_plan, put_in_force
 from virta.storage.files import Files, read_file, replace_file, storage_error, sync_directory
 from virta.storage.layout import LogPaths, PartitionPaths, TopicPaths
@@ -169,6 +170,7 @@ def _copy(
         raise UsageError("a log is not backed up onto itself", hint="name another directory")
     catalog = log._catalog
     names = sorted(set(topics)) if topics is not None else catalog.names()
+    names.sort(key=is_internal)  # what is noted of the others comes after them
     try:
         _check_identity(catalog, target)
         with contextlib.ExitStack() as stack:

@@ -75,6 +75,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "retention_rows": ("retention_rows", _count),
     "row_limit_bytes": ("row_limit_bytes", _size),
     "topic_deletion": ("topic_deletion", _truth),
+    "public_write": ("public_write", _truth),
 }
 
 

@@ -11,10 +11,12 @@ import pyarrow as pa
 from virta.errors import Denied, NotFound, UsageError, VirtaError
 from virta.memory.partition import Partition as StoredPartition
 from virta.metadata.catalog import Catalog, TopicRecord
+from virta.metadata.internal import check_not_internal
 from virta.metadata.schemas import check_keys, evolve, stored_schema, user_schema
 from virta.storage import state
 from virta.topics.append import Appender, finish_change
 from virta.topics.configuration import changed_config
+from virta.topics.events import ALTERED, LOCKED, SCHEMA_CHANGED, EventLog
 from virta.topics.partition import Partition
 from virta.topics.read import Moment, Place, Row, Selection
 from virta.topics.schema import SchemaSource
@@ -32,8 +34,11 @@ OpenPartition = Callable[[TopicRecord, int, SchemaSource], StoredPartition]
 class Topic:
     """A named stream of rows with a schema."""
 
-    def __init__(self, catalog: Catalog, record: TopicRecord, open_partition: OpenPartition) -> None:
+    def __init__(
+        self, catalog: Catalog, record: TopicRecord, open_partition: OpenPartition, events: EventLog
+    ) -> None:
         self._catalog = catalog
+        self._events = events
         self._schemas = SchemaSource(catalog, record)
         self._stored = [
             open_partition(record, number, self._schemas) for number in range(record.config.partitions)
@@ -115,7 +120,12 @@ class Topic:
         Durable to the topic's level when it returns. With `if_next_offset`, only if the
         next offset is that one; Conflict otherwise, and nothing is written.
         """
+        check_not_internal(self.name, "appended to")
         return self._appender(0).append(rows, expected_offset=if_next_offset)
+
+    def _append_own(self, rows: Any) -> Ack:
+        """Append to a topic that Virta keeps for itself."""
+        return self._appender(0).append(rows)
 
     def writer(
         self,
@@ -126,6 +136,7 @@ class Topic:
         linger: float = DEFAULT_LINGER_SECONDS,
     ) -> Writer:
         """A buffered writer; with a producer name it is exactly once over crashes too."""
+        check_not_internal(self.name, "appended to")
         return Writer(
             self._appender(0), producer=producer, max_rows=max_rows, max_bytes=max_bytes, linger=linger
         )
@@ -258,6 +269,8 @@ class Topic:
         record = self._fresh()
         if record.config.locked:
             raise Denied(f"topic {self.name!r} is locked")
+        if schema is not None:
+            check_not_internal(self.name, "given other columns")
         config = changed_config(record.config, options)
         newest = self._schemas.newest()
         wanted = None
@@ -279,6 +292,7 @@ class Topic:
         self, record: TopicRecord, config: TopicConfig, schema: pa.Schema | None, flags: int = 0
     ) -> None:
         """Put a new version in force, with all partitions' locks taken in order."""
+        self._events.complete(record, user_schema(self._schemas.version(record.schema_version)))
         following = dataclasses.replace(
             record,
             version=record.version + 1,
@@ -305,9 +319,14 @@ class Topic:
             if flags:
                 with stored.writing() as committer:
                     committer.write_state(flags=committer.view.state.flags | flags)
+        kind = LOCKED if flags & state.LOCKED else ALTERED if schema is None else SCHEMA_CHANGED
+        self._events.record_version(
+            following, user_schema(self._schemas.version(following.schema_version)), kind
+        )
 
     def lock(self) -> None:
         """Take no more rows, for good."""
+        check_not_internal(self.name, "locked")
         record = self._fresh()
         if record.config.locked:
             return
