@@ -36,7 +36,7 @@ from virta.topics.configuration import new_config
 from virta.topics.events import CREATED, DELETED, EventLog
 from virta.topics.schema import SchemaSource
 from virta.topics.topic import Topic, combined
-from virta.types import Event, Stats, VerifyReport
+from virta.types import Event, Kind, Stats, VerifyReport
 
 
 class Log:
@@ -157,8 +157,11 @@ class Log:
         options: Mapping[str, Any],
     ) -> None:
         check_writable_place(self.path, force=self.settings.force_network_file_system)
+        if schema is None and kind == Kind.UPDATE and not keys:
+            keys = ("key",)
         config = new_config(kind=kind, keys=keys, partitions=partitions, options=options)
-        stored = stored_schema(build_schema(schema, headers=headers, keys=config.keys))
+        own = build_schema(schema, headers=headers, keys=config.keys)
+        stored = stored_schema(own, tombstones=config.kind is Kind.UPDATE)
         record = self._catalog.create(name, stored, config)
         self._events.record_version(record, user_schema(stored), CREATED)
 
@@ -290,7 +293,7 @@ class Log:
 
 def _check_same(found: Topic, wanted: Any) -> None:
     here = {(field.name, str(field.type)) for field in found.schema}
-    asked = {(field.name, str(field.type)) for field in list(wanted)[2:]}
+    asked = {(field.name, str(field.type)) for field in user_schema(wanted)}
     if here != asked:
         odd = sorted(name for name, _ in here ^ asked)
         raise SchemaMismatch(

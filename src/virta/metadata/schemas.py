@@ -3,7 +3,7 @@
 Three forms of one thing:
 
 - the *user* schema: the topic's own columns, and `_headers` at the end where enabled;
-- the *stored* schema: `_offset`, `_timestamp`, then the user schema;
+- the *stored* schema: `_offset`, `_timestamp`, in update topics `_deleted`, then the user schema;
 - the *bytes*: the stored schema as one Arrow IPC message, which is what is hashed.
 
 Every column of the user carries a number in its field metadata (`virta.id`) that it
@@ -29,6 +29,7 @@ from virta.metadata.python_types import Spec, describe, field_of, fields_of_clas
 OFFSET = "_offset"
 TIMESTAMP = "_timestamp"
 HEADERS = "_headers"
+DELETED = "_deleted"
 
 FIELD_ID = b"virta.id"
 
@@ -43,6 +44,7 @@ COLUMN_LIMIT = 4096
 _OFFSET_FIELD = pa.field(OFFSET, pa.int64(), nullable=False)
 _TIMESTAMP_FIELD = pa.field(TIMESTAMP, TIMESTAMP_TYPE, nullable=False)
 _HEADERS_FIELD = pa.field(HEADERS, HEADERS_TYPE)
+_DELETED_FIELD = pa.field(DELETED, pa.bool_(), nullable=False)
 
 
 # A dict of types, a class with typed fields, an Arrow schema, or anything that exports one.
@@ -105,7 +107,7 @@ def can_be_key(kind: pa.DataType) -> bool:
 
 def suggest(name: str, names: Iterable[str], what: str = "columns") -> str:
     """A hint for a name that is not there: the nearest one, else all of them."""
-    shown = [known for known in names if known not in (OFFSET, TIMESTAMP)]
+    shown = [known for known in names if known not in (OFFSET, TIMESTAMP, DELETED)]
     near = difflib.get_close_matches(name, shown, n=1)
     if near:
         return f"did you mean {near[0]!r}?"
@@ -198,17 +200,29 @@ UNTYPED = pa.schema([*_with_ids(_untyped_fields()), _HEADERS_FIELD])
 # -- what is stored ---------------------------------------------------------------------------
 
 
-def stored_schema(user: pa.Schema) -> pa.Schema:
-    """The schema of the data files: position and time first, then the user's columns."""
+def stored_schema(user: pa.Schema, *, tombstones: bool = False) -> pa.Schema:
+    """The schema of the data files: position and time first, then the user's columns.
+
+    With `tombstones`, as in update topics, each row says between them whether it deletes its key.
+    """
     own = [field for field in user if field.name != HEADERS]
-    fields = [_OFFSET_FIELD, _TIMESTAMP_FIELD, *_with_ids(own)]
+    fields = [_OFFSET_FIELD, _TIMESTAMP_FIELD]
+    if tombstones:
+        fields.append(_DELETED_FIELD)
+    fields += _with_ids(own)
     if HEADERS in user.names:
         fields.append(_HEADERS_FIELD)
     return pa.schema(fields, metadata=user.metadata)
 
 
 def user_schema(stored: pa.Schema) -> pa.Schema:
-    """The other way: a stored schema without position and time."""
+    """The other way: a stored schema without position, time and tombstones."""
+    kept = [field for field in stored if field.name not in (OFFSET, TIMESTAMP, DELETED)]
+    return pa.schema(kept, metadata=stored.metadata)
+
+
+def written_schema(stored: pa.Schema) -> pa.Schema:
+    """What an append fills in of a stored schema: all but position and time."""
     kept = [field for field in stored if field.name not in (OFFSET, TIMESTAMP)]
     return pa.schema(kept, metadata=stored.metadata)
 
@@ -440,6 +454,7 @@ def with_name(schema: pa.Schema, old: str, new: str) -> pa.Schema:
 
 
 __all__ = [
+    "DELETED",
     "FIELD_ID",
     "HEADERS",
     "HEADERS_TYPE",
@@ -462,4 +477,5 @@ __all__ = [
     "user_schema",
     "widens",
     "with_name",
+    "written_schema",
 ]

@@ -34,11 +34,13 @@ MANIFEST = "manifest"
 DATA_SUFFIX = ".arrows"
 CHAIN_SUFFIX = ".chain"
 STATS_SUFFIX = ".stats"
+KEYS_SUFFIX = ".keys"
+DERIVED_SUFFIXES = (STATS_SUFFIX, KEYS_SUFFIX)
 TORN_MARK = ".torn-"
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_=+,@")
 _ESCAPED = re.compile(r"%([0-9a-f]{2})|\^([a-z])")
-_SEGMENT_NAME = re.compile(r"(\d{20})(?:\.g(\d{4,}))?\.(arrows|chain|stats)")
+_SEGMENT_NAME = re.compile(r"(\d{20})(?:\.g(\d{4,}))?\.(arrows|chain|stats|keys)")
 
 
 def check_topic_name(name: str) -> None:
@@ -160,6 +162,13 @@ class PartitionPaths:
 
     def stats(self, base: int, generation: int = 0) -> Path:
         return self._segment(base, generation, STATS_SUFFIX)
+
+    def keys(self, base: int, generation: int = 0) -> Path:
+        return self._segment(base, generation, KEYS_SUFFIX)
+
+    def derived(self, base: int, generation: int = 0) -> tuple[Path, ...]:
+        """What is made from a sealed segment, and can be made again."""
+        return tuple(self._segment(base, generation, suffix) for suffix in DERIVED_SUFFIXES)
 
 
 def segment_of(name: str) -> tuple[int, int, str] | None:

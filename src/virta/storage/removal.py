@@ -106,7 +106,7 @@ def _switch(committer: Committer, following: Manifest) -> None:
 def segment_files(paths: PartitionPaths, entry: Entry) -> tuple[Path, ...]:
     """All files a segment may have; the data file last, so that what is left over can be told."""
     key = entry.base, entry.generation
-    return paths.stats(*key), paths.chain(*key), paths.data(*key)
+    return *paths.derived(*key), paths.chain(*key), paths.data(*key)
 
 
 def find_leftovers(files: Files, paths: PartitionPaths, current: Manifest, *, now_us: int) -> list[Path]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from virta.errors import Closed, Conflict, DamageError, SchemaMismatch
 from virta.memory.partition import Partition as StoredPartition
 from virta.metadata.catalog import TopicRecord
-from virta.metadata.schemas import user_schema
+from virta.metadata.schemas import written_schema
 from virta.storage import block
 from virta.storage.commit import Append, RowsAlreadyThere, TopicChanged
 from virta.topics.rows import RowConverter
@@ -65,7 +65,7 @@ class Appender:
         return self._form.record
 
     def _take(self, record: TopicRecord) -> Form:
-        self._form = form = Form(record, user_schema(self._schemas.version(record.schema_version)))
+        self._form = form = Form(record, written_schema(self._schemas.version(record.schema_version)))
         return form
 
     def _newest_form(self) -> Form:

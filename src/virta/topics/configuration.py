@@ -97,12 +97,12 @@ def changed_config(config: TopicConfig, options: Mapping[str, Any]) -> TopicConf
 def new_config(*, kind: Any, keys: Any, partitions: Any, options: Mapping[str, Any]) -> TopicConfig:
     """The configuration of a topic that is about to be made."""
     chosen = _choice(Kind)("kind", kind)
-    if chosen is Kind.UPDATE:
-        raise UsageError(
-            "topics of kind 'update' are not there yet",
-            hint="make an 'append' topic; the newest row can be read",
-        )
     if partitions != 1:
         raise UsageError("topics with several partitions are not there yet", hint="leave partitions at 1")
     names = (keys,) if isinstance(keys, str) else tuple(keys)
+    if chosen is Kind.UPDATE and not names:
+        raise UsageError(
+            "a topic of kind 'update' needs keys: the newest row of each key is the truth",
+            hint="name the columns that tell rows apart: keys=['id']",
+        )
     return changed_config(TopicConfig(kind=chosen, keys=names, partitions=partitions), options)

@@ -9,7 +9,8 @@ pieces of bounded size.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -19,8 +20,9 @@ import pyarrow.compute as pc
 
 from virta.errors import NotFound, UsageError
 from virta.memory.partition import Partition as StoredPartition
-from virta.metadata.schemas import suggest, unify
+from virta.metadata.schemas import DELETED, suggest, unify
 from virta.requests import parse_moment
+from virta.storage.chain import Header
 from virta.storage.segment import StoredBlock
 from virta.storage.view import Stretch
 from virta.topics.filters import Filter, parse_filter
@@ -36,13 +38,16 @@ _JOIN_ROWS = 8192
 
 
 class Row(Mapping[str, Any]):
-    """One row: its offset, its timestamp and its columns by name."""
+    """One row: its offset, its timestamp and its columns by name; `deleted` if it deletes its key."""
 
-    __slots__ = ("_values", "offset", "timestamp")
+    __slots__ = ("_values", "deleted", "offset", "timestamp")
 
-    def __init__(self, offset: int, timestamp: datetime, values: dict[str, Any]) -> None:
+    def __init__(
+        self, offset: int, timestamp: datetime, values: dict[str, Any], deleted: bool = False
+    ) -> None:
         self.offset = offset
         self.timestamp = timestamp
+        self.deleted = deleted
         self._values = values
 
     def __getitem__(self, column: str) -> Any:
@@ -62,7 +67,9 @@ class Row(Mapping[str, Any]):
         return dict(self._values)
 
     def __repr__(self) -> str:
-        return f"Row(offset={self.offset}, timestamp={self.timestamp.isoformat()!r}, {self._values!r})"
+        deleted = ", deleted" if self.deleted else ""
+        stamp = self.timestamp.isoformat()
+        return f"Row(offset={self.offset}, timestamp={stamp!r}, {self._values!r}{deleted})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,10 +283,8 @@ class Selection:
         wished = wanted.schema
         if batch.schema is not wished and not batch.schema.equals(wished, check_metadata=True):
             batch = unify(batch, wished)
-        first = max(0, offset - header.base_offset)
-        last = min(header.span, wanted.end - header.base_offset)
-        if first or last < header.span:
-            batch = batch.slice(first, last - first)
+        if header.base_offset < offset or wanted.end < header.end_offset:
+            batch = _between(batch, header, offset, wanted.end)
         if wanted.since_us is not None and header.min_timestamp < wanted.since_us:
             batch = batch.filter(pc.greater_equal(batch.column(1), _moment(wanted.since_us)))
         if wanted.until_us is not None and header.max_timestamp >= wanted.until_us:
@@ -401,6 +406,16 @@ class Selection:
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
+def _between(batch: pa.RecordBatch, header: Header, start: int, end: int) -> pa.RecordBatch:
+    """The rows of a block from one offset up to another; where rows were taken away, by their own."""
+    if header.rows == header.span:
+        first, last = max(0, start - header.base_offset), min(header.span, end - header.base_offset)
+    else:
+        offsets = batch.column(0).to_numpy()
+        first, last = (int(offsets.searchsorted(place)) for place in (start, end))
+    return batch.slice(first, max(0, last - first))
+
+
 def _escape(value: Any) -> str:
     return str(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
@@ -440,10 +455,16 @@ def rows_of(batch: pa.RecordBatch, columns: tuple[str, ...] | None = None) -> It
     """The rows of a batch with the leading columns, as Python values."""
     offsets = batch.column(0).to_pylist()
     stamps = batch.column(1).view(pa.int64()).to_pylist()
-    names = list(columns) if columns is not None else batch.schema.names[2:]
+    own = batch.schema.names[2:]
+    gone: Iterable[bool] = itertools.repeat(False, len(offsets))
+    if own and own[0] == DELETED:
+        del own[0]
+        gone = batch.column(2).to_pylist()
+    names = list(columns) if columns is not None else own
     values = [_values(batch.column(batch.schema.get_field_index(name))) for name in names]
-    for offset, stamp, *row in zip(offsets, stamps, *values, strict=True):
-        yield Row(offset, _EPOCH + timedelta(microseconds=stamp), dict(zip(names, row, strict=True)))
+    for offset, stamp, deleted, *row in zip(offsets, stamps, gone, *values, strict=True):
+        moment = _EPOCH + timedelta(microseconds=stamp)
+        yield Row(offset, moment, dict(zip(names, row, strict=True)), deleted)
 
 
 def _values(column: pa.Array) -> list[Any]:

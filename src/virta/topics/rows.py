@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from virta.errors import SchemaMismatch, TooLarge
 from virta.metadata.python_types import describe
-from virta.metadata.schemas import HEADERS, OFFSET, TIMESTAMP, is_untyped, suggest
+from virta.metadata.schemas import DELETED, HEADERS, OFFSET, TIMESTAMP, is_untyped, suggest
 from virta.topics.casts import cast, count_nulls, fits, has_strict_inside, holds_null, why_not
 from virta.topics.sizes import (
     BLOCK_LIMIT_BYTES,
@@ -188,8 +188,17 @@ def _python_values(array: pa.Array) -> list[Any]:
     return list(array.to_pylist())
 
 
+class _DeletedColumn(Column):
+    """Whether a row deletes its key: it does not where nothing is said."""
+
+    __slots__ = ()
+
+    def nulls(self, count: int) -> pa.Array:
+        return pa.repeat(pa.scalar(False), count)
+
+
 class RowConverter:
-    """Turns what users append into batches of one user schema."""
+    """Turns what users append into batches of one schema: the user's columns, `_deleted` where it is."""
 
     def __init__(
         self,
@@ -200,7 +209,7 @@ class RowConverter:
         keys: Sequence[str] = (),
     ) -> None:
         self.schema = schema
-        self.columns = [Column(field) for field in schema]
+        self.columns = [_DeletedColumn(field) if field.name == DELETED else Column(field) for field in schema]
         self.schema_names = tuple(schema.names)
         self._names = frozenset(schema.names)
         self._shapes: dict[tuple[str, ...], tuple[bool, ...]] = {}

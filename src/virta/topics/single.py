@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from virta.metadata.schemas import is_untyped
+from virta.metadata.schemas import DELETED, is_untyped
 from virta.storage import block
 from virta.storage.block import Prepared
 
@@ -88,6 +88,10 @@ class SingleRow:
 
     def __init__(self, schema: pa.Schema, keys: tuple[str, ...], row_limit_bytes: int) -> None:
         keys = keys or (("key",) if is_untyped(schema) else ())
+        # a row that deletes is not plain: here `_deleted` is a constant before the columns
+        self._says_deleted = schema.names[0] == DELETED
+        if self._says_deleted:
+            schema = pa.schema(list(schema)[1:], metadata=schema.metadata)
         # values of this size never reach the row's limit, however many columns there are
         small = min(_SMALL, row_limit_bytes // max(1, len(schema)))
         self._columns = [_Column(field, _KEY_SMALL if field.name in keys else small) for field in schema]
@@ -136,6 +140,11 @@ class SingleRow:
         nodes: list[bytes] = []
         between: list[bytes] = []
         pending = b""  # bytes since the last value
+        if self._says_deleted:
+            nodes.append(_PRESENT)
+            numbers += (at, 0, at, 8)
+            pending = bytes(8)
+            at += 8
         for column, size in zip(self._columns, sizes, strict=True):
             if size < 0:
                 if column.null is None:

@@ -12,7 +12,7 @@ from virta.errors import Denied, NotFound, UsageError, VirtaError
 from virta.memory.partition import Partition as StoredPartition
 from virta.metadata.catalog import Catalog, TopicRecord
 from virta.metadata.internal import check_not_internal
-from virta.metadata.schemas import check_keys, evolve, stored_schema, user_schema
+from virta.metadata.schemas import DELETED, check_keys, evolve, stored_schema, user_schema
 from virta.storage import state
 from virta.topics.append import Appender, finish_change
 from virta.topics.configuration import changed_config
@@ -280,7 +280,8 @@ class Topic:
             config = dataclasses.replace(
                 config, keys=tuple((renames or {}).get(key, key) for key in config.keys)
             )
-            wanted = stored_schema(evolve(user_schema(newest), schema, renames=renames))
+            evolved = evolve(user_schema(newest), schema, renames=renames)
+            wanted = stored_schema(evolved, tombstones=DELETED in newest.names)
             check_keys(user_schema(wanted), config.keys)
             if wanted.equals(newest, check_metadata=True):
                 wanted = None
