@@ -20,4 +20,8 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
+# A context that this machine's user has in use is not the tests' business.
+os.environ["XDG_CONFIG_HOME"] = "/nowhere/virta-tests"
+os.environ.pop("VIRTA_CONTEXT", None)
+
 settings.load_profile("ci" if os.environ.get("CI") else "dev")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from virta.contexts import resolve
 from virta.errors import UsageError
 from virta.log import Log
-from virta.settings import Settings, default_address
+from virta.settings import Settings
 
 if TYPE_CHECKING:
     from virta.aio import AsyncLog, Opening
@@ -20,8 +21,8 @@ def open(
     settings: Settings | None = None,
     **components: Any,
 ) -> Log:
-    """Open a log: a directory, made if it is not there (unless `create` is False)."""
-    place = default_address() if address is None else os.fspath(address)
+    """Open a log: a directory, made if it is not there (unless `create` is False), or `@name`, a context."""
+    place = resolve(address).address
     if not place:
         raise UsageError("an empty address names no log")
     if "://" in place:

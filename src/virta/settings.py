@@ -1,6 +1,6 @@
 """Settings of a process that opens a log: data only, few, each with its reason.
 
-And where a log is when nobody says.
+And the directory of a user who names no log.
 
 Topic configuration (durability, retention, …) is not here: it belongs to the topic
 and is the same for every process.
@@ -36,10 +36,7 @@ class Settings:
     force_network_file_system: bool = False
 
 
-def default_address() -> str:
-    """`$VIRTA_LOG`, else the user's own data directory."""
-    named = os.environ.get("VIRTA_LOG")
-    if named:
-        return named
+def data_address() -> str:
+    """The user's own data directory."""
     data = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
     return str(Path(data) / "virta")

@@ -39,6 +39,7 @@ def documents_with(language: str) -> list[Path]:
 
 def run(words: list[str], directory: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VIRTA")}
+    environment["XDG_CONFIG_HOME"] = str(directory / ".config")
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     done = subprocess.run(
         words, cwd=directory, env=environment, capture_output=True, text=True, timeout=120, check=False

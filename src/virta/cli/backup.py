@@ -15,8 +15,8 @@ from virta.cli.output import note, print_record
 from virta.cli.progress import Progress
 from virta.cli.ranges import open_log
 from virta.cli.text import count
+from virta.contexts import resolve
 from virta.requests import format_size
-from virta.settings import default_address
 
 if TYPE_CHECKING:
     from virta.exchange.backup import BackupReport, RestoreReport
@@ -82,7 +82,7 @@ def restore(
     """
     from virta.exchange.backup import restore as run  # Arrow is not for --help
 
-    target = destination or Path(invocation.log or default_address())
+    target = destination or Path(resolve(invocation.log).address)
     with _progress(invocation, "restoring") as told:
         report = run(source, target, topics=topics or None, dry_run=dry_run, progress=told)
     _print(invocation, report.copied, _verified(report))

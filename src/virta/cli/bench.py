@@ -28,9 +28,9 @@ from virta.cli.invocation import Invocation, output_options
 from virta.cli.output import note, print_records
 from virta.cli.ranges import open_log
 from virta.cli.text import count, rate, span
+from virta.contexts import resolve
 from virta.errors import UsageError, VirtaError
 from virta.requests import format_size
-from virta.settings import default_address
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,7 +74,7 @@ def bench() -> None:
 @contextlib.contextmanager
 def throw_away(invocation: Invocation) -> Iterator[tuple[Log, Path]]:
     """A log of its own on the file system of the log that is addressed."""
-    beside = Path(invocation.log or default_address()).expanduser().absolute().parent
+    beside = Path(resolve(invocation.log).address).expanduser().absolute().parent
     place = beside if beside.is_dir() and os.access(beside, os.W_OK) else None
     made = tempfile.TemporaryDirectory(prefix=".virta-bench-", dir=place)
     with made as directory, virta.open(directory) as log:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from virta.cli.invocation import Invocation
+from virta.errors import VirtaError
 from virta.storage.layout import TOPIC_FILE, LogPaths
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def complete_topics(context: click.Context, _: click.Parameter, incomplete: str)
     """Names of topics."""
     try:
         return sorted(name for name in _topics(_root(context)) if name.startswith(incomplete))
-    except (OSError, ValueError):
+    except (OSError, ValueError, VirtaError):
         return []
 
 
@@ -37,10 +38,20 @@ def complete_columns(context: click.Context, _: click.Parameter, incomplete: str
     return [f"{done},{name}" if done else name for name in names if name.startswith(begun)]
 
 
-def _root(context: click.Context) -> Path:
-    from virta.settings import default_address
+def complete_contexts(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Names of contexts."""
+    from virta.contexts import contexts
 
-    return Path(_invocation(context).log or default_address()).expanduser()
+    try:
+        return sorted(each.name for each in contexts() if each.name.startswith(incomplete))
+    except (OSError, VirtaError):
+        return []
+
+
+def _root(context: click.Context) -> Path:
+    from virta.contexts import resolve
+
+    return Path(resolve(_invocation(context).log).address).expanduser()
 
 
 def _invocation(context: click.Context) -> Invocation:

@@ -68,7 +68,12 @@ def _shared(*names: str, **settings: Any) -> click.Option:
 def shared_options() -> list[click.Option]:
     """The options of the group and of every command under it."""
     return [
-        _shared("-l", "--log", metavar="ADDRESS", help="The log: a directory.  [env: VIRTA_LOG]"),
+        _shared(
+            "-l",
+            "--log",
+            metavar="ADDRESS",
+            help="The log: a directory, or @context.  [env: VIRTA_LOG, VIRTA_CONTEXT]",
+        ),
         _shared("--color", type=click.Choice(COLORS), help="Colours: auto (on a terminal), always, never."),
     ]
 

@@ -29,6 +29,7 @@ Examples:
 SECTIONS = {
     "Start": {
         "demo": Entry("virta.cli.demo:demo", "See it work: a log with sample data, and what to do next."),
+        "context": Entry("virta.cli.context:context", "Name logs, so that -l @prod finds them."),
         "doctor": Entry(
             "virta.cli.doctor:doctor", "Check this machine and a log; says how to cure what it finds."
         ),

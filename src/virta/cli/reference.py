@@ -28,7 +28,9 @@ tables, a pipe gets `jsonl`. An error is one `error:` line and, where there is o
 
 ## The log
 
-`-l ADDRESS`, else `$VIRTA_LOG`, else `$XDG_DATA_HOME/virta`. It goes before or after the command's name.
+`-l ADDRESS`, else `$VIRTA_LOG`, else the context of `$VIRTA_CONTEXT`, else the one in use, else
+`$XDG_DATA_HOME/virta`. An address is a directory, or `@name` for a [context](#virta-context). It goes
+before or after the command's name.
 Only `topic create`, `gen --create`, `import --create` and `demo` make a log that is not there.
 
 ## Ranges
