@@ -257,7 +257,7 @@ class Committer:
         view, files = self.view, self.files
         active = view.active
         lock = self.lock
-        if self.holding or not self.recovered or self.failed:
+        if self.holding or not self.recovered or self.failed or append.prepared.size >= _SIZE_LIMIT:
             return self.commit([append])
         try:
             lock.acquire()

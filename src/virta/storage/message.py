@@ -21,6 +21,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from virta.errors import Corrupt
 
@@ -251,9 +252,8 @@ class _Table:
         return self.items(index, 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchLayout:
-    """The part of a record batch's metadata that says where its buffers lie."""
+class BatchLayout(NamedTuple):
+    """The part of a record batch's metadata that says where its buffers lie. One is made for every block."""
 
     rows: int
     nodes: bytes  # (length, null count) pairs
@@ -306,12 +306,13 @@ class KnownLayout:
             return None
         rows = _I64.unpack_from(metadata, self.length_at)[0]
         body_length = _I64.unpack_from(metadata, self.body_length_at)[0]
-        nodes = bytes(metadata[self.nodes_at : self.nodes_at + 16 * self.nodes])
-        buffers = bytes(metadata[self.buffers_at : self.buffers_at + 16 * self.buffers])
+        nodes_at, buffers_at = self.nodes_at, self.buffers_at
+        nodes = bytes(metadata[nodes_at : nodes_at + 16 * self.nodes])
+        buffers = bytes(metadata[buffers_at : buffers_at + 16 * self.buffers])
         self._blank(metadata)
         if metadata != self.rest or self.size + body_length != len(encoded):
             return None
-        return BatchLayout(rows=rows, nodes=nodes, buffers=buffers, variadic=b"", codec=None)
+        return BatchLayout(rows, nodes, buffers, b"", None)
 
     def _blank(self, metadata: bytearray) -> None:
         metadata[self.length_at : self.length_at + 8] = bytes(8)

@@ -153,6 +153,8 @@ class Appender:
     def _commit(
         self, prepared: list[block.Prepared], record: TopicRecord, expected_offset: int | None
     ) -> Ack:
+        if len(prepared) == 1 and expected_offset is None:
+            return self._append_one(prepared[0], record)
         appends = []
         for each in prepared:
             appends.append(Append(each, record.version, expected_offset=expected_offset))

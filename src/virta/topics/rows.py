@@ -13,6 +13,7 @@ in `values`. Knows no topic, no file, no clock.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -36,8 +37,8 @@ _STAMPED = frozenset((OFFSET, TIMESTAMP))
 # Producers send rows of a few shapes; one that sends more gains nothing from remembering.
 _SHAPE_LIMIT = 64
 
-# Null columns of ordinary batches are slices of one array of this length.
-_NULLS_READY = 1024
+# A column's nulls are kept for the next batch of as many rows, up to this many.
+_NULLS_KEPT = 16_384
 
 _REFUSED = (pa.ArrowException, OverflowError, ValueError, TypeError)
 
@@ -47,7 +48,6 @@ class Column:
 
     __slots__ = (
         "_built",
-        "_is_nested",
         "_nulls",
         "check",
         "field",
@@ -69,8 +69,7 @@ class Column:
             raise SchemaMismatch(f"column {self.name!r} {misfit}", column=self.name) from None
         self.strict_inside = has_strict_inside(field.type)
         self.strict = self.strict_inside or not field.nullable
-        self._nulls = pa.nulls(_NULLS_READY, field.type)
-        self._is_nested = bool(pa.types.is_nested(field.type))
+        self._nulls = pa.nulls(0, field.type)
 
     def build(self, values: Sequence[Any], first_row: int = 0) -> pa.Array:
         """The values as an array."""
@@ -110,10 +109,12 @@ class Column:
                 column=self.name,
                 row=0,
             )
-        if count <= _NULLS_READY and not self._is_nested:
-            return self._nulls.slice(0, count)
-        # of a slice of lists or maps, Arrow would write the offsets of the whole
-        return pa.nulls(count, self.kind)
+        ready = self._nulls
+        if len(ready) != count:  # batches come in one size, mostly
+            ready = pa.nulls(count, self.kind)
+            if count <= _NULLS_KEPT:
+                self._nulls = ready
+        return ready
 
     def _build_carefully(self, values: Sequence[Any], first_row: int) -> pa.Array:
         normal = [self._normal(value, first_row + at) for at, value in enumerate(values)]
@@ -197,6 +198,14 @@ class _DeletedColumn(Column):
         return pa.repeat(pa.scalar(False), count)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """How batches of one foreign schema become ours."""
+
+    places: list[int | None]  # for each of our columns the place of the given one, or None for nulls
+    idle: int | None  # the place of headers that have to be empty
+
+
 class RowConverter:
     """Turns what users append into batches of one schema: the user's columns, `_deleted` where it is."""
 
@@ -213,7 +222,7 @@ class RowConverter:
         self.schema_names = tuple(schema.names)
         self._names = frozenset(schema.names)
         self._shapes: dict[tuple[str, ...], tuple[bool, ...]] = {}
-        self._last_plan: tuple[pa.Schema, list[int | None] | None] | None = None
+        self._last_plan: tuple[pa.Schema, _Plan | None] | None = None
         self._limits = Limits(
             schema,
             tuple(keys) or (("key",) if is_untyped(schema) else ()),
@@ -343,7 +352,7 @@ class RowConverter:
         self._limits.check(batch, first_row=first_row)
         return batch
 
-    def _planned(self, given: pa.Schema) -> list[int | None] | None:
+    def _planned(self, given: pa.Schema) -> _Plan | None:
         """The plan for a schema, the last one remembered; None when it is ours already."""
         last = self._last_plan
         if last is None or not given.equals(last[0]):
@@ -351,8 +360,7 @@ class RowConverter:
             last = self._last_plan = (given, plan)
         return last[1]
 
-    def _plan(self, given: pa.Schema) -> list[int | None]:
-        """For each of our columns the place of the given one, or None for nulls."""
+    def _plan(self, given: pa.Schema) -> _Plan:
         places = {name: at for at, name in enumerate(given.names)}
         if len(places) != len(given.names):
             twice = next(name for name in given.names if given.names.count(name) > 1)
@@ -364,7 +372,10 @@ class RowConverter:
             at = places.get(column.name)
             if at is not None and not fits(given.field(at).type, column.kind):
                 raise self._misfit(column, given.field(at).type)
-        return [places.get(name) for name in self.schema_names]
+        return _Plan(
+            places=[places.get(name) for name in self.schema_names],
+            idle=None if HEADERS in self._names else places.get(HEADERS),
+        )
 
     def _idle(self, given: pa.Schema, name: str) -> bool:
         """Headers that a read always carries are no surprise; `_converted` sees they are empty."""
@@ -377,13 +388,13 @@ class RowConverter:
             hint=why_not(given, column.kind),
         )
 
-    def _converted(self, batch: pa.RecordBatch, plan: Sequence[int | None], first_row: int) -> pa.RecordBatch:
+    def _converted(self, batch: pa.RecordBatch, plan: _Plan, first_row: int) -> pa.RecordBatch:
         arrays = [
             column.nulls(batch.num_rows) if at is None else column.convert(batch.column(at), first_row)
-            for column, at in zip(self.columns, plan, strict=True)
+            for column, at in zip(self.columns, plan.places, strict=True)
         ]
-        if HEADERS in batch.schema.names and HEADERS not in self._names:
-            headers = batch.column(HEADERS)
+        if plan.idle is not None:
+            headers = batch.column(plan.idle)
             if headers.null_count < len(headers):
                 raise self._unknown(HEADERS)
         result = pa.RecordBatch.from_arrays(arrays, schema=self.schema)

@@ -75,6 +75,14 @@ def is_binary_like(kind: pa.DataType) -> bool:
     )
 
 
+def _offset_width(kind: pa.DataType) -> np.dtype[Any] | None:
+    """How the offsets of texts or byte strings are stored; None for other types."""
+    if not is_binary_like(kind):
+        return None
+    wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    return np.dtype(np.int64 if wide else np.int32)
+
+
 def is_variable(kind: pa.DataType) -> bool:
     """Whether values of this type differ in size."""
     if isinstance(kind, pa.BaseExtensionType):
@@ -84,11 +92,10 @@ def is_variable(kind: pa.DataType) -> bool:
 
 def binary_lengths(array: pa.Array) -> Sizes:
     """The lengths of texts or byte strings, read from their offsets."""
-    wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     offsets = array.buffers()[1]
-    if not len(array) or offsets is None:
+    width = _offset_width(array.type)
+    if not len(array) or offsets is None or width is None:
         return np.zeros(len(array), dtype=np.int64)
-    width = np.dtype(np.int64 if wide else np.int32)
     ends = np.frombuffer(offsets, width, len(array) + 1, array.offset * width.itemsize)
     return (ends[1:] - ends[:-1]).astype(np.int64, copy=False)
 
@@ -130,7 +137,7 @@ def _taken(array: pa.Array) -> Sizes:
 class Limits:
     """What one row and its keys may hold; the check costs next to nothing for ordinary rows."""
 
-    __slots__ = ("_keys", "_values", "key_limit_bytes", "row_limit_bytes")
+    __slots__ = ("_key_width", "_keys", "_values", "key_limit_bytes", "row_limit_bytes")
 
     def __init__(
         self,
@@ -143,6 +150,7 @@ class Limits:
         self.row_limit_bytes = row_limit_bytes
         self.key_limit_bytes = key_limit_bytes
         self._keys = [at for at, field in enumerate(schema) if field.name in keys]
+        self._key_width = _offset_width(schema.field(self._keys[0]).type) if len(self._keys) == 1 else None
         self._values = [
             at for at, field in enumerate(schema) if is_variable(field.type) and field.name not in keys
         ]
@@ -151,10 +159,22 @@ class Limits:
         """Refuse the batch if one of its rows is over a limit."""
         # no row can hold more than all rows together
         total = batch.get_total_buffer_size()
-        if total > self.key_limit_bytes and self._keys:
+        if total > self.key_limit_bytes and self._keys and not self._keys_are_small(batch):
             self._check(batch, self._keys, self.key_limit_bytes, "key", first_row)
         if total > self.row_limit_bytes and self._values:
             self._check(batch, self._values, self.row_limit_bytes, "row", first_row)
+
+    def _keys_are_small(self, batch: pa.RecordBatch) -> bool:
+        """The short way for one key column of texts or bytes; False says nothing."""
+        width = self._key_width
+        if width is None or not batch.num_rows:
+            return False
+        column = batch.column(self._keys[0])
+        offsets = column.buffers()[1]
+        if offsets is None:
+            return False
+        ends = np.frombuffer(offsets, width, len(column) + 1, column.offset * width.itemsize)
+        return bool((ends[1:] - ends[:-1]).max() <= self.key_limit_bytes)
 
     def _check(
         self, batch: pa.RecordBatch, places: Sequence[int], limit: int, what: str, first_row: int
