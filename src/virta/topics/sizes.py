@@ -97,7 +97,7 @@ def binary_lengths(array: pa.Array) -> Sizes:
     if not len(array) or offsets is None or width is None:
         return np.zeros(len(array), dtype=np.int64)
     ends = np.frombuffer(offsets, width, len(array) + 1, array.offset * width.itemsize)
-    return (ends[1:] - ends[:-1]).astype(np.int64, copy=False)
+    return np.asarray(ends[1:] - ends[:-1], dtype=np.int64)
 
 
 def _dictionary_sizes(array: pa.DictionaryArray) -> Sizes:
