@@ -29,6 +29,7 @@ Examples:
 SECTIONS = {
     "Start": {
         "demo": Entry("virta.cli.demo:demo", "See it work: a log with sample data, and what to do next."),
+        "console": Entry("virta.cli.console:console", "Look at a log in the browser, live."),
         "context": Entry("virta.cli.context:context", "Name logs, so that -l @prod finds them."),
         "doctor": Entry(
             "virta.cli.doctor:doctor", "Check this machine and a log; says how to cure what it finds."
@@ -66,7 +67,10 @@ SECTIONS = {
 }
 
 # Packages that may be missing, and the extra that brings them.
-EXTRAS = {"duckdb": "sql"}
+EXTRAS = {
+    "duckdb": "sql",
+    **dict.fromkeys(("jinja2", "python_multipart", "starlette", "uvicorn", "websockets"), "console"),
+}
 
 
 @click.group(

@@ -1,0 +1,35 @@
+"""The pages in a real browser, by role and text: each opens, is accessible, and fits a narrow screen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+# Every page, and something that shows that it is there.
+PAGES = {
+    "": "orders",
+    "rows?topic=orders": "following",
+    "row?topic=orders&offset=17": "Where it lies",
+}
+
+
+def opened(page: Any, path: str) -> None:
+    page.goto(path)
+    page.get_by_text(PAGES[path]).first.wait_for()
+    page.get_by_role("status").get_by_text("live", exact=True).wait_for()
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_accessible_in_both_themes_and_fits_a_narrow_screen(page: Any, path: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    opened(page, path)
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        found = Axe().run(page)
+        assert found.violations_count == 0, theme + found.generate_report()
+    page.set_viewport_size({"width": 400, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
