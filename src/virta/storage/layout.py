@@ -9,6 +9,7 @@ events/
       lock  turnstile  manifest
       <base>[.g<generation>].arrows | .chain | .stats
       <base>….torn-<n>            what recovery cut, kept as evidence
+  staging/<topic>/                rows that Spark is about to append (virta.spark.staging)
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _DIRECTORY_NAME_LIMIT = 180  # file systems take 255 bytes; room is left for suf
 
 LOG_FILE = "log.toml"
 TOPICS = "topics"
+STAGING = "staging"
 TOPIC_FILE = "topic.toml"
 SCHEMAS = "schemas"
 LOCK = "lock"
@@ -105,6 +107,10 @@ class LogPaths:
     @property
     def topics(self) -> Path:
         return self.root / TOPICS
+
+    @property
+    def staging(self) -> Path:
+        return self.root / STAGING
 
     def topic(self, name: str) -> TopicPaths:
         return TopicPaths(root=self.topics / topic_directory_name(name))

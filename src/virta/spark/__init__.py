@@ -1,0 +1,5 @@
+"""Virta as a source and a sink of Apache Spark: `pip install 'virta[spark]'`, `format("virta")`."""
+
+from virta.spark.session import session
+
+__all__ = ["session"]

@@ -1,0 +1,199 @@
+"""Reading a slice: what an executor does, from segment files or through a broker.
+
+With verification every block is held against its digest and its header against the hash
+before it, as everywhere in Virta; without it only the columns that are asked for are
+touched. Either way the history must be the one that was planned: the slice's token says so.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from virta.metadata.schemas import OFFSET, stored_schema, unify
+from virta.spark.plan import Slice, Span
+from virta.spark.schemas import exact
+from virta.storage.view import Stretch
+from virta.topics.filters import Filter, parse_filter
+from virta.topics.snapshot import PartitionSnapshot, Range
+
+PARTITION = "_partition"
+# What Spark takes in one step: fewer rows cost it more per row, more rows only memory.
+_BATCH_ROWS = 64 * 1024
+_MOST_ROWS = 128 * 1024
+# What is read and hashed at once.
+_READ_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What of each row, and which rows, besides the range."""
+
+    columns: tuple[str, ...]
+    where: str | None = None  # rows that do not match are left out
+    pushed: str | None = None  # as `where`; Spark looks again
+    verify: bool = True
+
+    def filter(self) -> Filter | None:
+        found: Filter | None = None
+        for text in (self.where, self.pushed):
+            if text is not None:
+                parsed = parse_filter(text)
+                found = parsed if found is None else found & parsed
+        return found
+
+
+def batches(topic: Any, part: Slice, wanted: Wanted, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The slice's rows, in exactly the form of `schema`."""
+    partition = topic.partition(part.span.partition)
+    stored = getattr(partition, "stored", None)
+    chosen = wanted.filter()
+    if wanted.verify:
+        _check_token(partition, part)
+    if stored is None:
+        found = _through_broker(partition, part, wanted, chosen)
+    elif wanted.verify or chosen is not None:
+        found = _checked(topic, stored, part.span, wanted, chosen)
+    else:
+        found = _unchecked(topic, stored, part.span, wanted)
+    number = part.span.partition
+    for batch in sized(found):
+        yield _formed(batch, wanted.columns, number, schema)
+
+
+def _check_token(partition: Any, part: Slice) -> None:
+    partition.poll(part.token, max_bytes=1)
+
+
+def _formed(batch: pa.RecordBatch, columns: Sequence[str], number: int, schema: pa.Schema) -> pa.RecordBatch:
+    arrays = []
+    for name, field in zip(columns, schema, strict=True):
+        if name == PARTITION:
+            array = pa.repeat(pa.scalar(number, pa.int32()), batch.num_rows)
+        else:
+            array = batch.column(batch.schema.get_field_index(name))
+        arrays.append(exact(array, field.type, name))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+# -- where the rows come from -------------------------------------------------------------------
+
+
+def _checked(
+    topic: Any, stored: Any, span: Span, wanted: Wanted, chosen: Filter | None
+) -> Iterator[pa.RecordBatch]:
+    """Rows of blocks that verify; blocks whose statistics exclude a match are left out."""
+    newest = stored_schema(topic.schema)
+    narrow = None if chosen is None else functools.partial(_narrowed, stored, newest, chosen)
+    for blocks in stored.scan(
+        span.start, span.end, max_bytes=_READ_BYTES, verify=wanted.verify, narrow=narrow
+    ):
+        for block in blocks:
+            if block.header.base_offset >= span.end:
+                return
+            if block.header.span and not _is_outside(block.header, span):
+                batch = _cut(unify(block.decode(), newest), block.header, span)
+                batch = batch if chosen is None else chosen.apply(batch)
+                if batch.num_rows:
+                    yield _selected(batch, wanted.columns)
+
+
+def _narrowed(stored: Any, newest: pa.Schema, chosen: Filter, stretch: Stretch) -> list[Stretch]:
+    """The stretch without blocks that cannot match, where statistics are there; a task makes none."""
+    segment = stretch.segment
+    entry = segment.entry
+    if entry.is_active or not segment.schema.equals(newest):
+        return [stretch]  # columns of older schemas may be others
+    if stored.files.identity(stored.paths.stats(entry.base, entry.generation)) is None:
+        return [stretch]
+    found: list[Stretch] = stored.narrowed(stretch, chosen.columns, chosen.may_match)
+    return found
+
+
+def _unchecked(topic: Any, stored: Any, span: Span, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+    newest = stored_schema(topic.schema)
+    names = [name for name in wanted.columns if name != PARTITION] or [OFFSET]
+    places = [newest.get_field_index(name) for name in names]
+    whole = Range(start=span.start, end=span.end, since_us=span.since_us, until_us=span.until_us)
+    return PartitionSnapshot(stored).batches(newest, places, whole)
+
+
+def _through_broker(
+    partition: Any, part: Slice, wanted: Wanted, chosen: Filter | None
+) -> Iterator[pa.RecordBatch]:
+    token, span = part.token, part.span
+    while token.offset < span.end:
+        blocks, following = partition.poll(token, max_bytes=_READ_BYTES)
+        if following == token:
+            return
+        for block in blocks:
+            if block.base_offset >= span.end:
+                return
+            if wanted.verify:
+                block.verify()
+            if not _is_outside(block.header, span):
+                batch = _cut(block.to_arrow(), block.header, span)
+                batch = batch if chosen is None else chosen.apply(batch)
+                if batch.num_rows:
+                    yield _selected(batch, wanted.columns)
+        token = following
+
+
+def _selected(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    names = [name for name in columns if name != PARTITION] or [OFFSET]
+    return batch.select(list(dict.fromkeys(names)))
+
+
+def _is_outside(header: Any, span: Span) -> bool:
+    if span.since_us is not None and header.max_timestamp < span.since_us:
+        return True
+    return span.until_us is not None and header.min_timestamp >= span.until_us
+
+
+def _cut(batch: pa.RecordBatch, header: Any, span: Span) -> pa.RecordBatch:
+    """The rows of a block that lie in the span."""
+    if header.base_offset < span.start or header.end_offset > span.end:
+        offsets = batch.column(0)
+        mask = pc.and_(pc.greater_equal(offsets, span.start), pc.less(offsets, span.end))
+        batch = batch.filter(mask)
+    times = batch.column(1)
+    if span.since_us is not None and header.min_timestamp < span.since_us:
+        batch = batch.filter(pc.greater_equal(times, _moment(span.since_us)))
+        times = batch.column(1)
+    if span.until_us is not None and header.max_timestamp >= span.until_us:
+        batch = batch.filter(pc.less(times, _moment(span.until_us)))
+    return batch
+
+
+def _moment(microseconds: int) -> pa.Scalar:
+    return pa.scalar(microseconds, pa.timestamp("us", tz="UTC"))
+
+
+# -- sizes Spark likes --------------------------------------------------------------------------
+
+
+def sized(found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Small batches joined, very large ones cut."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in found:
+        if rows and rows + batch.num_rows > _BATCH_ROWS:
+            yield _joined(held)
+            held, rows = [], 0
+        if batch.num_rows > _MOST_ROWS:
+            for start in range(0, batch.num_rows, _BATCH_ROWS):
+                yield batch.slice(start, _BATCH_ROWS)
+            continue
+        held.append(batch)
+        rows += batch.num_rows
+    if held:
+        yield _joined(held)
+
+
+def _joined(held: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return held[0] if len(held) == 1 else pa.concat_batches(held)

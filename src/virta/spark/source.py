@@ -1,0 +1,145 @@
+"""`format("virta")`: what Spark calls, put together from options, plans, reading and writing.
+
+Spark makes an object of each of these classes in whatever process it likes and sends them
+on by pickle, so they hold options and plain values, and open the log where they are used.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from virta.errors import NotFound
+from virta.metadata.schemas import OFFSET, TIMESTAMP, stored_schema, suggest
+from virta.spark import options, plan, reading
+from virta.spark.filters import Pushed, push
+from virta.spark.logs import topic_at
+from virta.spark.options import Reading
+from virta.spark.plan import Slice
+from virta.spark.reading import PARTITION, Wanted
+from virta.spark.schemas import arrow_schema, spark_schema
+from virta.spark.sink import BatchWriter, StreamWriter
+
+
+class DefaultSource(DataSource):
+    """Virta, as Spark knows it."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "virta"
+
+    def schema(self) -> StructType:
+        """Partition, offset and time, then the topic's columns in its newest version."""
+        wanted = options.reading(self.options)
+        return readable_schema(topic_at(wanted.place), wanted)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        wanted = options.reading(self.options)
+        check_columns(topic_at(wanted.place), schema)
+        # a reader that takes filters is refused where Spark does not give any
+        kind = FilteringReader if wanted.pushdown and _is_asked_for_filters() else Reader
+        return kind(wanted, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return BatchWriter(options.writing(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, ARG002
+        return StreamWriter(options.writing(self.options), schema)
+
+
+def _is_asked_for_filters() -> bool:
+    return "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules or (
+        getattr(getattr(sys.modules.get("__main__"), "__spec__", None), "name", "")
+        == "pyspark.sql.worker.data_source_pushdown_filters"
+    )
+
+
+def readable_schema(topic: Any, wanted: Reading) -> StructType:
+    """All columns a DataFrame over the topic has, or the chosen ones."""
+    stored = stored_schema(topic.schema)
+    if wanted.columns is not None:
+        for name in wanted.columns:
+            if name != PARTITION and name not in stored.names:
+                raise _no_column(topic, name)
+        chosen = [stored.field(name) for name in wanted.columns if name != PARTITION]
+        fields = {field.name: field for field in spark_schema(pa.schema(chosen))}
+        fields[PARTITION] = _PARTITION_FIELD
+        return StructType([fields[name] for name in wanted.columns])
+    return StructType([_PARTITION_FIELD, *spark_schema(stored)])
+
+
+_PARTITION_FIELD = StructField(PARTITION, IntegerType(), False)
+
+
+def _no_column(topic: Any, name: str) -> NotFound:
+    return NotFound(
+        f"topic {topic.name!r} has no column {name!r}", hint=suggest(name, topic.schema.names) or None
+    )
+
+
+def check_columns(topic: Any, schema: StructType) -> None:
+    """That a schema the user gave asks for columns that are there."""
+    known = {PARTITION, OFFSET, TIMESTAMP, *topic.schema.names}
+    for name in schema.names:
+        if name not in known:
+            raise _no_column(topic, name)
+
+
+class Task(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, part: Slice) -> None:
+        super().__init__(None)
+        self.part = part
+
+
+class Reader(DataSourceReader):
+    """A batch: planned where the driver is, read by executors."""
+
+    def __init__(self, wanted: Reading, schema: StructType) -> None:
+        self._reading = wanted
+        self._schema = schema
+        self._pushed = Pushed()
+
+    def partitions(self) -> list[InputPartition]:
+        wanted = self._reading
+        topic = topic_at(wanted.place)
+        spans = [self._pushed.narrow(span) for span in plan.spans(topic, wanted.starting, wanted.ending)]
+        found = plan.slices(topic, spans, task_bytes=wanted.task_bytes, tasks=wanted.tasks)
+        return [Task(part) for part in found] or [NOTHING]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_task(partition, self._reading, self._schema, self._pushed.text)
+
+
+class FilteringReader(Reader):
+    """A batch whose filters Spark hands over; it looks again at every row that comes back."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        self._pushed = push(filters, stored_schema(topic_at(self._reading.place).schema))
+        return filters
+
+
+NOTHING = InputPartition(None)
+
+
+def read_task(
+    partition: InputPartition, wanted: Reading, schema: StructType, pushed: str | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one task, as Spark wants them."""
+    if not isinstance(partition, Task):
+        return iter(())
+    columns = Wanted(columns=tuple(schema.names), where=wanted.where, pushed=pushed, verify=wanted.verify)
+    return reading.batches(topic_at(wanted.place), partition.part, columns, arrow_schema(schema))
