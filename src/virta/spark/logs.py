@@ -41,7 +41,7 @@ def topic_at(place: Place) -> Any:
 
 
 def is_remote(address: str) -> bool:
-    return "://" in address or address.startswith("@")
+    return "://" in address
 
 
 def _check_visible(address: str) -> None:

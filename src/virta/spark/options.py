@@ -31,9 +31,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from virta.contexts import resolve
 from virta.errors import UsageError
 from virta.requests import parse_size
-from virta.settings import default_address
 
 _COMMON = ("log", "topic", "path")
 _READING = (
@@ -150,8 +150,9 @@ def _place(said: _Said) -> Place:
         raise UsageError(
             "which topic is not said", hint="give its name: .option('topic', 'orders') or load('orders')"
         )
-    log = said.text("log") or default_address()
-    if "://" not in log and not log.startswith("@"):
+    # a context is known where the query is made, and not on every executor
+    log = resolve(said.text("log")).address
+    if "://" not in log:
         # executors may stand in another directory
         log = str(Path(log).expanduser().absolute())
     return Place(log=log, topic=topic)
