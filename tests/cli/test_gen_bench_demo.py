@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Cli
-from virta.cli.templates import BUILT_IN, FUNCTIONS, compile_template, read_template
 from virta.errors import UsageError
+from virta.exchange.templates import BUILT_IN, FUNCTIONS, compile_template, read_template
 
 
 def rows_of(document: Any, count: int = 20, seed: int = 1) -> list[Any]:

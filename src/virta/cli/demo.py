@@ -20,10 +20,10 @@ import virta
 from virta.cli.invocation import Invocation
 from virta.cli.report import Exit
 from virta.cli.table import Layout, Table
-from virta.cli.templates import BUILT_IN, compile_template
 from virta.cli.text import count, rate, span
 from virta.cli.verify import lines_of
 from virta.errors import UsageError
+from virta.exchange.templates import BUILT_IN, compile_template
 from virta.requests import format_size
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class _Demo:
 
 
 def _make_topics(log: Log) -> Topic:
-    from virta.cli.schema_text import schema_of_words  # Arrow is not for --help
+    from virta.exchange.schema_text import schema_of_words  # Arrow is not for --help
 
     log.create_topic("sensors", schema_of_words(BUILT_IN["sensors"][0]))
     return log.create_topic("orders", schema_of_words(BUILT_IN["orders"][0]))

@@ -15,9 +15,9 @@ from virta.cli.invocation import Invocation, output_options
 from virta.cli.output import Rows, note
 from virta.cli.progress import Progress
 from virta.cli.ranges import open_log
-from virta.cli.templates import BUILT_IN, Maker, maker_of_schema, read_template
 from virta.cli.text import count, rate
 from virta.errors import UsageError
+from virta.exchange.templates import BUILT_IN, Maker, maker_of_schema, read_template
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,7 +95,7 @@ def _per_second(text: str | None) -> float | None:
 def _topic(log: Log, name: str, columns: tuple[str, ...] | None) -> Topic:
     if columns is None:
         return log.topic(name)
-    from virta.cli.schema_text import schema_of_words  # Arrow is not for --help
+    from virta.exchange.schema_text import schema_of_words  # Arrow is not for --help
 
     return log.create_topic(name, schema_of_words(columns), if_missing=True)
 

@@ -105,7 +105,7 @@ def show(invocation: Invocation, name: str) -> None:
 
 
 def _details(found: Topic) -> dict[str, Any]:
-    from virta.cli.schema_text import texts_of  # Arrow is not for --help
+    from virta.exchange.schema_text import texts_of  # Arrow is not for --help
 
     config = dataclasses.asdict(found.config)
     stats = found.stats()
@@ -271,7 +271,7 @@ def _wanted_schema(
     columns: tuple[str, ...], schema_file: Path | None, schema_from: Path | None
 ) -> tuple[pa.Schema | None, bool]:
     """The columns that were asked for, and whether headers were with them."""
-    from virta.cli.schema_text import schema_of_data, schema_of_json, schema_of_words
+    from virta.exchange.schema_text import schema_of_data, schema_of_json, schema_of_words
 
     if sum(map(bool, (columns, schema_file, schema_from))) > 1:
         raise UsageError("columns are given once: as words, with --schema or with --schema-from")
@@ -291,7 +291,7 @@ def _say_plan(
     options: dict[str, Any],
 ) -> None:
     """What `create` would make, checked as it would be."""
-    from virta.cli.schema_text import texts_of
+    from virta.exchange.schema_text import texts_of
     from virta.metadata.schemas import build_schema
     from virta.storage.layout import check_topic_name
     from virta.topics.configuration import new_config
@@ -348,7 +348,7 @@ def _changed_schema(found: Topic, columns: tuple[str, ...]) -> pa.Schema:
     """The topic's own columns, with these changed or added."""
     import pyarrow as pa
 
-    from virta.cli.schema_text import schema_of_words
+    from virta.exchange.schema_text import schema_of_words
     from virta.metadata.schemas import HEADERS
 
     fields = {field.name: field for field in found.schema if field.name != HEADERS}
@@ -360,7 +360,7 @@ def _changed_schema(found: Topic, columns: tuple[str, ...]) -> pa.Schema:
 
 def _changes(found: Topic, schema: pa.Schema | None, options: dict[str, Any]) -> list[str]:
     """One line per change; raises what `alter` would raise."""
-    from virta.cli.schema_text import texts_of
+    from virta.exchange.schema_text import texts_of
     from virta.metadata.schemas import build_schema, evolve
     from virta.topics.configuration import changed_config
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from virta.cli.schema_text import schema_of_data, schema_of_json, schema_of_words, text_of, texts_of
 from virta.errors import UsageError
+from virta.exchange.schema_text import schema_of_data, schema_of_json, schema_of_words, text_of, texts_of
 
 LINES = pa.field("item", pa.list_(pa.field("item", pa.string(), nullable=False)), nullable=False)
 
