@@ -86,6 +86,11 @@ class Ack(NamedTuple):
     def rows(self) -> int:
         return self.last_offset - self.first_offset + 1
 
+    @property
+    def parts(self) -> tuple[Ack, ...]:
+        """One acknowledgement for each partition that took rows."""
+        return (self,)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:

@@ -25,10 +25,10 @@ PAIRS = [
 ]
 
 # What the twin itself is built on; no part of what users see.
-PARTS = {"stored", "steps", "chosen_columns", "put", "look", "snapshot"}
+PARTS = {"stored", "by_partition", "steps", "row_steps", "chosen_columns", "put", "look", "snapshot"}
 
 # What only names or narrows is the same on both sides, without an await.
-NARROWING = {"since", "until", "where", "columns", "limit", "partition"}
+NARROWING = {"since", "until", "where", "columns", "limit", "newest", "partition"}
 ITERATIONS = {"tail", "tail_batches", "batches", "stream"}
 CONTEXTS = {"writer"}
 PLAIN_PROPERTIES = {

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import overload
 
 from virta.aio.reading import AsyncReading
+from virta.aio.selection import AsyncSelection
 from virta.aio.worker import Worker
 from virta.topics.block import Block
 from virta.topics.partition import POLL_BYTES, Partition
+from virta.topics.read import Place, Row
 from virta.types import Stats, Token
 
 # Blocks taken by one visit to the worker when a stream reads what is there.
@@ -64,6 +67,20 @@ class AsyncPartition:
     async def stats(self) -> Stats:
         return await self._worker.run(self._sync.stats)
 
+    # -- rows ---------------------------------------------------------------------------------
+
+    @overload
+    def __getitem__(self, place: int) -> Awaitable[Row]: ...
+
+    @overload
+    def __getitem__(self, place: slice[Place, Place, None]) -> AsyncSelection: ...
+
+    def __getitem__(self, place: int | slice) -> Awaitable[Row] | AsyncSelection:
+        """Rows of this partition, as a topic gives them: `partition[10:20]`, `await partition[5]`."""
+        if isinstance(place, slice):
+            return AsyncSelection(self._worker, self._sync[place])
+        return self._worker.run(self._sync.__getitem__, place)
+
     # -- the five verbs ---------------------------------------------------------------------------
 
     async def fetch(self, token: Token | str) -> Block:
@@ -87,18 +104,13 @@ class AsyncPartition:
     ) -> tuple[list[Block], Token]:
         """As `poll`, but waits up to `timeout` seconds for something to be there."""
         blocks, following = await self.poll(token, max_bytes=max_bytes)
-        if not blocks and await self._worker.arrival(self._sync.stored, following.offset, timeout):
+        if not blocks and await self._worker.arrival([(self._sync.stored, following.offset)], timeout):
             blocks, following = await self.poll(following, max_bytes=max_bytes)
         return blocks, following
 
     def stream(self, from_: int | Token | str | None = None) -> AsyncReading[Block]:
         """Block after block, for ever: what is there, then what comes."""
-        return AsyncReading(
-            self._worker,
-            self._sync.stored,
-            lambda: self._sync.steps(from_),
-            per_visit=_BLOCKS_PER_VISIT,
-        )
+        return AsyncReading(self._worker, lambda: self._sync.steps(from_), per_visit=_BLOCKS_PER_VISIT)
 
     async def find(self, hash_: str) -> Block:
         """The block with this hash; the first eight digits or more are enough."""

@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Generic, TypeVar, cast
 
 from virta.aio.worker import Worker, settle
-from virta.memory.partition import Partition
 from virta.topics.idle import Idle
 
 Item = TypeVar("Item")
@@ -29,14 +28,12 @@ class AsyncReading(AsyncIterator[Item], Generic[Item]):
     def __init__(
         self,
         worker: Worker,
-        partition: Partition,
         begin: Callable[[], Iterable[Item | Idle]],
         *,
         per_visit: int = 1,
         stop_when_idle: float | None = None,
     ) -> None:
         self._worker = worker
-        self._partition = partition
         self._begin = begin
         self._per_visit = per_visit
         self._stop_when_idle = stop_when_idle
@@ -59,7 +56,7 @@ class AsyncReading(AsyncIterator[Item], Generic[Item]):
 
     async def _go_on(self) -> None:
         if self._idle is not None:
-            if not await self._arrival(self._idle.offset):
+            if not await self._arrival(self._idle):
                 self._end()
             self._idle = None
         if self._ended:
@@ -77,11 +74,11 @@ class AsyncReading(AsyncIterator[Item], Generic[Item]):
             self._visit = None
             self._sort(taken)
 
-    async def _arrival(self, offset: int) -> bool:
+    async def _arrival(self, idle: Idle) -> bool:
         arrived: asyncio.Future[None] = self._worker.loop.create_future()
         self._waiting.add(arrived)
         try:
-            return await self._worker.arrival(self._partition, offset, self._stop_when_idle, arrived)
+            return await self._worker.arrival(idle.places, self._stop_when_idle, arrived)
         finally:
             self._waiting.discard(arrived)
 

@@ -6,23 +6,26 @@ event loop, and would stop it. `await selection.to_arrow()` gives a table to pas
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
 from typing import Any
 
 import pyarrow as pa
 
 from virta.aio.reading import ROWS_PER_VISIT, AsyncReading
 from virta.aio.worker import Worker
-from virta.topics.idle import Idle
-from virta.topics.read import Moment, Row, Selection, rows_of
+from virta.topics.read import Moment, Row, Selection
 
 
 class AsyncSelection:
-    """Some rows of a partition, not read yet."""
+    """Some rows of one partition or of several, not read yet: partition after partition."""
 
     def __init__(self, worker: Worker, sync: Selection) -> None:
         self._worker = worker
         self._sync = sync
+
+    @property
+    def topic(self) -> str:
+        return self._sync.topic
 
     # -- narrowing: nothing is read, so nothing is awaited --------------------------------------
 
@@ -42,6 +45,10 @@ class AsyncSelection:
         """Only these columns, in this order."""
         return AsyncSelection(self._worker, self._sync.columns(*names))
 
+    def newest(self, rows: int) -> AsyncSelection:
+        """The newest rows of each partition, and what comes."""
+        return AsyncSelection(self._worker, self._sync.newest(rows))
+
     def limit(self, rows: int) -> AsyncSelection:
         """At most so many rows."""
         return AsyncSelection(self._worker, self._sync.limit(rows))
@@ -55,10 +62,10 @@ class AsyncSelection:
 
     def batches(self) -> AsyncReading[pa.RecordBatch]:
         """The rows as Arrow record batches, streamed."""
-        return AsyncReading(self._worker, self._sync.stored, self._sync.batches)
+        return AsyncReading(self._worker, self._sync.batches)
 
     def __aiter__(self) -> AsyncReading[Row]:
-        return AsyncReading(self._worker, self._sync.stored, self._sync.__iter__, per_visit=ROWS_PER_VISIT)
+        return AsyncReading(self._worker, self._sync.__iter__, per_visit=ROWS_PER_VISIT)
 
     async def to_arrow(self) -> pa.Table:
         # batch by batch, so that a long read lets the log's other work pass
@@ -84,23 +91,12 @@ class AsyncSelection:
     def tail(self, *, stop_when_idle: float | None = None) -> AsyncReading[Row]:
         """What is there, then what comes; ends after so many idle seconds, or never."""
         return AsyncReading(
-            self._worker,
-            self._sync.stored,
-            self._row_steps,
-            per_visit=ROWS_PER_VISIT,
-            stop_when_idle=stop_when_idle,
+            self._worker, self._sync.row_steps, per_visit=ROWS_PER_VISIT, stop_when_idle=stop_when_idle
         )
-
-    def _row_steps(self) -> Iterator[Row | Idle]:
-        for step in self._sync.steps():
-            if isinstance(step, Idle):
-                yield step
-            else:
-                yield from rows_of(step, self._sync.chosen_columns)
 
     def tail_batches(self, *, stop_when_idle: float | None = None) -> AsyncReading[pa.RecordBatch]:
         """As `tail`, by batches with all columns."""
-        return AsyncReading(self._worker, self._sync.stored, self._sync.steps, stop_when_idle=stop_when_idle)
+        return AsyncReading(self._worker, self._sync.steps, stop_when_idle=stop_when_idle)
 
     def __repr__(self) -> str:
         return f"Async{self._sync!r}"

@@ -66,18 +66,25 @@ class AsyncTopic:
 
     # -- appending -----------------------------------------------------------------------------
 
-    async def append(self, rows: Any, *, if_next_offset: int | None = None) -> Ack:
+    async def append(
+        self, rows: Any, *, partition: int | None = None, if_next_offset: int | None = None
+    ) -> Ack:
         """Append a row (a dict), a list of rows, or anything that speaks Arrow.
 
         Durable to the topic's level when it returns. With `if_next_offset`, only if the
-        next offset is that one; Conflict otherwise, and nothing is written.
+        next offset is that one; Conflict otherwise, and nothing is written. Rows go to
+        partitions by their keys, unless one is named; `ack.parts` says to which, and it is
+        atomic for each of them only.
         """
-        return await self._worker.run(self._sync.append, rows, if_next_offset=if_next_offset)
+        return await self._worker.run(
+            self._sync.append, rows, partition=partition, if_next_offset=if_next_offset
+        )
 
     def writer(
         self,
         *,
         producer: str | None = None,
+        partition: int | None = None,
         max_rows: int = DEFAULT_ROWS,
         max_bytes: int = DEFAULT_BYTES,
         linger: float = DEFAULT_LINGER_SECONDS,
@@ -88,6 +95,7 @@ class AsyncTopic:
             sync = await self._worker.run(
                 self._sync.writer,
                 producer=producer,
+                partition=partition,
                 max_rows=max_rows,
                 max_bytes=max_bytes,
                 linger=min(linger, 0),  # no thread for it: the event loop has timers

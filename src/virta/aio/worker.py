@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -47,12 +47,11 @@ class Worker:
 
     async def arrival(
         self,
-        partition: Partition,
-        offset: int,
+        places: Sequence[tuple[Partition, int]],
         seconds: float | None,
         arrived: asyncio.Future[None] | None = None,
     ) -> bool:
-        """Wait until there is a row at the offset, or `arrived` is set; False when the time is over."""
+        """Wait until one partition has a row at its offset, or `arrived` is set; False when time is over."""
         if self._closed:
             raise Closed("the log was closed")
         future = arrived or self.loop.create_future()
@@ -62,7 +61,7 @@ class Worker:
                 self.loop.call_soon_threadsafe(settle, future, error)
 
         self._arrivals.add(future)
-        waiter = process_waiters().add(partition, offset, answer)
+        waiters = [process_waiters().add(partition, offset, answer) for partition, offset in places]
         try:
             async with asyncio.timeout(seconds):
                 await future
@@ -70,7 +69,8 @@ class Worker:
         except TimeoutError:
             return False
         finally:
-            process_waiters().remove(waiter)
+            for waiter in waiters:
+                process_waiters().remove(waiter)
             self._arrivals.discard(future)
 
     def tell(self, callback: Callable[..., object]) -> Callable[..., None]:

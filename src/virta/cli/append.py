@@ -57,6 +57,13 @@ FORMS = ("jsonl", "json", "csv", "tsv", "parquet", "arrow")
     metavar="NAME",
     help="Exactly once: run again with the same name and input, rows that are there are left out.",
 )
+@click.option(
+    "-p",
+    "--partition",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Append to this partition, instead of where the keys say.",
+)
 @click.option("--dry-run", is_flag=True, help="Read and check the rows, and append nothing.")
 @quiet_option("Say nothing.")
 @output_option("json", "jsonl", text="json or jsonl: print the acknowledgement.")
@@ -69,6 +76,7 @@ def append(
     batch: int,
     if_offset: int | None,
     producer: str | None,
+    partition: int | None,
     dry_run: bool,
 ) -> None:
     """Append rows from files or a pipe.
@@ -92,7 +100,7 @@ def append(
             note(invocation, "type rows as JSON, one per line; Ctrl-D ends")
         total = _total_size(sources)
         with Progress(invocation, "appending", total_bytes=total) as progress:
-            run = _Run(found, progress, expected=if_offset)
+            run = _Run(found, progress, partition, expected=if_offset)
             if dry_run:
                 run.check(sources, batch)
             elif producer is None:
@@ -113,10 +121,12 @@ class _Run:
 
     topic: Topic
     progress: Progress
+    partition: int | None = None
     expected: int | None = None
     rows: int = 0
     known: int = 0  # rows that a producer had appended before
     first: int | None = None
+    partitions: set[int] = field(default_factory=set)
     ack: Ack | None = None
     begun: float = field(default_factory=time.monotonic)
 
@@ -129,22 +139,25 @@ class _Run:
     def append(self, sources: list[Source], batch: int) -> None:
         for chunk in self._chunks(sources, batch):
             self._took(_placed(chunk, self._append, self))
-        if self.ack is None and self.expected is not None and self.topic.next_offset != self.expected:
-            raise Conflict(expected=self.expected, actual=self.topic.next_offset)
+        if self.ack is None and self.expected is not None:
+            self._append(
+                self.topic.schema.empty_table()
+            )  # nothing came; the expectation is held all the same
 
-    def _append(self, rows: pa.RecordBatch) -> Ack:
-        return self.topic.append(rows, if_next_offset=self.expected)
+    def _append(self, rows: pa.RecordBatch | pa.Table) -> Ack:
+        return self.topic.append(rows, partition=self.partition, if_next_offset=self.expected)
 
     def _took(self, ack: Ack) -> None:
         self.ack = ack
         self.rows += ack.rows
-        self.first = ack.first_offset if self.first is None else self.first
+        self.partitions |= {part.partition for part in ack.parts}
+        self.first = ack.parts[0].first_offset if self.first is None else self.first
         if self.expected is not None:
             self.expected = ack.last_offset + 1
 
     def append_as(self, producer: str, sources: list[Source], batch: int) -> None:
         """Rows are numbered as they are read; those the producer has appended are left out."""
-        with self.topic.writer(producer=producer, linger=0) as writer:
+        with self.topic.writer(producer=producer, partition=self.partition, linger=0) as writer:
             done = writer.last_sequence + 1
             for chunk in self._chunks(sources, batch):
                 new = chunk.rows.num_rows - max(0, min(done - self.known, chunk.rows.num_rows))
@@ -155,8 +168,10 @@ class _Run:
                     _placed(chunk, writer.send_batch, self, rows, skipped)
                     self.rows += new
                     self.ack = writer.last_ack
-                    if self.first is None and self.ack is not None:
-                        self.first = self.ack.last_offset - new + 1
+                    if self.ack is not None:
+                        self.partitions |= {part.partition for part in self.ack.parts}
+                        if self.first is None:
+                            self.first = self.ack.parts[-1].last_offset - new + 1
 
     def check(self, sources: list[Source], batch: int) -> None:
         from virta.topics.rows import RowConverter
@@ -193,6 +208,18 @@ def _report(invocation: Invocation, run: _Run, dry_run: bool) -> None:
         note(invocation, f"{count(run.rows, 'row')} would fit; nothing was appended (--dry-run)")
         return
     ack = run.ack
+    if invocation.output and ack is not None and len(run.partitions) > 1:
+        print_record(
+            invocation,
+            {
+                "topic": run.topic.name,
+                "partitions": sorted(run.partitions),
+                "rows": run.rows,
+                "already_there": run.known,
+                "durability": str(ack.durability),
+            },
+        )
+        return
     if invocation.output and ack is not None:
         print_record(
             invocation,
@@ -210,7 +237,9 @@ def _report(invocation: Invocation, run: _Run, dry_run: bool) -> None:
         return
     seconds = time.monotonic() - run.begun
     text = f'appended {count(run.rows, "row")} to "{run.topic.name}"'
-    if ack is not None and run.rows:
+    if ack is not None and run.rows and len(run.partitions) > 1:
+        text += f", to {len(run.partitions)} partitions, {_DURABLE[str(ack.durability)]}"
+    elif ack is not None and run.rows:
         text += f": offsets {run.first} to {ack.last_offset}, {_DURABLE[str(ack.durability)]}"
     if run.known:
         text += f"; {count(run.known, 'row')} were there already"

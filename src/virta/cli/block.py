@@ -12,7 +12,7 @@ import click
 from virta.cli.complete import complete_topics
 from virta.cli.invocation import Invocation, output_option, output_options
 from virta.cli.output import note, print_record, print_records, target
-from virta.cli.ranges import find, open_log
+from virta.cli.ranges import find, holder, open_log, partition_option, the_partition
 from virta.cli.text import count
 from virta.errors import UsageError
 from virta.requests import (
@@ -30,6 +30,7 @@ from virta.requests import (
 if TYPE_CHECKING:
     from virta.storage.chain import Header
     from virta.topics.block import Block
+    from virta.topics.partition import Partition
     from virta.topics.topic import Topic
 
 _LIST_COLUMNS = ("offset", "rows", "bytes", "newest", "kind", "hash")
@@ -50,9 +51,10 @@ def block() -> None:
 @block.command()
 @click.argument("rows", metavar="TOPIC[@FROM:TO]", shell_complete=complete_topics)
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the newest N.")
+@partition_option
 @output_options("the hashes")
 @click.pass_obj
-def ls(invocation: Invocation, rows: str, limit: int | None) -> None:
+def ls(invocation: Invocation, rows: str, limit: int | None, partition: int | None) -> None:
     """List the blocks of a range, from their headers alone.
 
     \b
@@ -63,7 +65,8 @@ def ls(invocation: Invocation, rows: str, limit: int | None) -> None:
     """
     with open_log(invocation) as log:
         topic, request = find(log, rows)
-        headers = list(_headers(topic, *_offsets(topic, request)))[-(limit or 0) :]
+        found = the_partition(topic, partition)
+        headers = list(_headers(found, *_offsets(found, request)))[-(limit or 0) :]
         print_records(
             invocation,
             [_summary(header) for header in headers],
@@ -77,11 +80,11 @@ def _short_on_terminal(hash: str) -> str:
     return hash[:16] if sys.stdout.isatty() else hash
 
 
-def _headers(topic: Topic, start: int, end: int) -> Iterator[Header]:
+def _headers(partition: Partition, start: int, end: int) -> Iterator[Header]:
     """Headers of the blocks that hold rows from `start` up to `end`, control blocks among them."""
     from virta.storage.chain import HEADER_SIZE, unpack_headers
 
-    with topic.partition(0).stored.view() as view:
+    with partition.stored.view() as view:
         for index in range(len(view.manifest.segments)):
             segment, blocks = view.segment(index), view.blocks_in(index)
             if not segment.entry.is_active and segment.entry.end < start:
@@ -93,30 +96,30 @@ def _headers(topic: Topic, start: int, end: int) -> Iterator[Header]:
                     yield header
 
 
-def _offsets(topic: Topic, request: RangeRequest) -> tuple[int, int]:
+def _offsets(partition: Partition, request: RangeRequest) -> tuple[int, int]:
     """The range in offsets."""
-    newest = topic.next_offset
+    oldest, newest = partition.start_offset, partition.next_offset
     if request.is_point:
-        at = _offset(topic, request.start, newest)
+        at = _offset(partition, request.start, newest)
         return at, at + 1
-    return _offset(topic, request.start, topic.start_offset), _offset(topic, request.end, newest, is_end=True)
+    return _offset(partition, request.start, oldest), _offset(partition, request.end, newest, is_end=True)
 
 
-def _offset(topic: Topic, bound: Any, otherwise: int, *, is_end: bool = False) -> int:
+def _offset(partition: Partition, bound: Any, otherwise: int, *, is_end: bool = False) -> int:
     match bound:
         case Offset(offset=offset):
             return offset
         case FromEnd(rows=rows):
-            return max(topic.start_offset, topic.next_offset - rows)
+            return max(partition.start_offset, partition.next_offset - rows)
         case Moment(us=moment):
-            return topic.partition(0).stored.first_offset_at(moment)
+            return partition.stored.first_offset_at(moment)
         case TokenBound(token=token):
             return token.offset
         case HashBound(hex=digits):
-            found = topic.partition(0).find(digits)
+            found = partition.find(digits)
             return found.last_offset + 1 if is_end else found.base_offset
         case End():
-            return topic.next_offset
+            return partition.next_offset
     return otherwise
 
 
@@ -146,9 +149,10 @@ def _summary(header: Header) -> dict[str, Any]:
 @click.option(
     "--verify", "verifying", is_flag=True, help="Hash its bytes again, and follow the link before it."
 )
+@partition_option
 @output_option("table", "json", "jsonl", "md")
 @click.pass_obj
-def show(invocation: Invocation, place: str, verifying: bool) -> None:
+def show(invocation: Invocation, place: str, verifying: bool, partition: int | None) -> None:
     """Show one block: every field of its header, and its event if it is a control block.
 
     \b
@@ -158,7 +162,7 @@ def show(invocation: Invocation, place: str, verifying: bool) -> None:
       virta block show orders@42 --verify -o json
     """
     with open_log(invocation) as log:
-        found, _ = _find_one(log, place)
+        found, _ = _find_one(log, place, partition)
         if verifying:
             found.verify()
         record = {
@@ -174,17 +178,19 @@ def show(invocation: Invocation, place: str, verifying: bool) -> None:
         print_record(invocation, record, shown={"rows": count, "bytes": format_size})
 
 
-def _find_one(log: Any, place: str) -> tuple[Block, Topic]:
+def _find_one(log: Any, place: str, number: int | None) -> tuple[Block, Topic]:
     topic, request = find(log, place)
     if not request.is_point or request.start is None:
         raise UsageError(
             f'"{place}" names no single block',
             hint=f"virta block ls {place}; then TOPIC@OFFSET or TOPIC@#HASH",
         )
-    partition = topic.partition(0)
+    if isinstance(request.start, HashBound) and number is None:
+        return holder(topic, request.start.hex).find(request.start.hex), topic
+    partition = the_partition(topic, number)
     if isinstance(request.start, HashBound):
         return partition.find(request.start.hex), topic
-    return partition.fetch(partition.token(_offset(topic, request.start, 0))), topic
+    return partition.fetch(partition.token(_offset(partition, request.start, 0))), topic
 
 
 @block.command()
@@ -193,8 +199,9 @@ def _find_one(log: Any, place: str) -> tuple[Block, Topic]:
     "--out", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file."
 )
 @click.option("--raw", is_flag=True, help="Only the bytes that were hashed, without the schema before them.")
+@partition_option
 @click.pass_obj
-def export(invocation: Invocation, place: str, out: Path | None, raw: bool) -> None:
+def export(invocation: Invocation, place: str, out: Path | None, raw: bool, partition: int | None) -> None:
     """Write one block to a file, as an Arrow stream that anything can read.
 
     \b
@@ -206,7 +213,7 @@ def export(invocation: Invocation, place: str, out: Path | None, raw: bool) -> N
     if out is None and sys.stdout.isatty():
         raise UsageError("a block is not for a terminal", hint="write it to a file: --out block.arrows")
     with open_log(invocation) as log:
-        found, _ = _find_one(log, place)
+        found, _ = _find_one(log, place, partition)
         with target(out) as file:
             if not raw:
                 from virta.storage.block import schema_message

@@ -10,7 +10,7 @@ from virta.cli.complete import complete_topics
 from virta.cli.invocation import Invocation, output_option, quiet_option
 from virta.cli.output import note, print_record
 from virta.cli.progress import Progress
-from virta.cli.ranges import find, open_log, select
+from virta.cli.ranges import find, open_log, partition_option, select
 from virta.cli.text import count
 
 _EXPORTED = ("parquet", "arrow", "csv", "jsonl")
@@ -44,6 +44,7 @@ _IMPORTED = ("jsonl", "json", "csv", "tsv", "parquet", "arrow")
     "--where", metavar="EXPRESSION", multiple=True, help="Only rows for which it is true, as in SQL."
 )
 @click.option("--columns", metavar="A,B,…", help="Only these columns, in this order.")
+@partition_option
 @output_option("json", "jsonl", text="json or jsonl: print what was written.")
 @quiet_option("Say nothing.")
 @click.pass_obj
@@ -56,6 +57,7 @@ def export(
     rows_per_file: int | None,
     where: tuple[str, ...],
     columns: str | None,
+    partition: int | None,
 ) -> None:
     """Write a range of rows to a file, or to many in a folder.
 
@@ -72,7 +74,7 @@ def export(
 
     with open_log(invocation) as log:
         topic, request = find(log, rows)
-        selection = select(topic, request)
+        selection = select(topic, request, partition)
         for expression in where:
             selection = selection.where(expression)
         if columns is not None:

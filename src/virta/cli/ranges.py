@@ -6,8 +6,12 @@ noted earlier names all history up to and including its block).
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+import click
 
 import virta
 from virta import requests
@@ -16,6 +20,7 @@ from virta.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
     from virta.log import Log
+    from virta.topics.partition import Partition
     from virta.topics.read import Selection
     from virta.topics.topic import Topic
 
@@ -23,6 +28,22 @@ RANGE_HELP = (
     "TOPIC@FROM:TO, either side left out: 100 an offset, -10 rows before the end, "
     "-15m or 2026-11-18T10:00Z a moment, #3f9c1a a block, end the end as of now."
 )
+
+
+def partition_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Of a topic with several partitions, one."""
+    return click.option(
+        "-p", "--partition", type=click.IntRange(0), metavar="N", help="Only this partition of the topic."
+    )(function)
+
+
+def the_partition(topic: Topic, partition: int | None) -> Partition:
+    """The partition that was named, or the only one there is."""
+    if partition is None and topic.config.partitions != 1:
+        raise UsageError(
+            f'topic "{topic.name}" has {topic.config.partitions} partitions', hint="name one: --partition N"
+        )
+    return topic.partition(partition or 0)
 
 
 def open_log(invocation: Invocation, *, create: bool = False) -> Log:
@@ -55,13 +76,16 @@ def _named_whole(log: Log, text: str) -> tuple[Topic, requests.RangeRequest]:
     raise AssertionError("a range was understood the second time")
 
 
-def select(topic: Topic, request: requests.RangeRequest) -> Selection:
+def select(topic: Topic, request: requests.RangeRequest, partition: int | None = None) -> Selection:
     """The rows the range names, not read yet."""
+    place = _place(topic, request, partition)
     if request.is_point and request.start is not None:
-        return _point(topic, request.start)
-    start, since = _bound(topic, request.start, is_end=False)
-    end, until = _bound(topic, request.end, is_end=True)
-    selection: Selection = topic[start:end]
+        return _point(place, request.start)
+    start, since = _bound(place, request.start, is_end=False)
+    end, until = _bound(place, request.end, is_end=True)
+    selection: Selection = (
+        place[:]._with(start=start, end=end) if _is_relative(start, end) else place[start:end]
+    )
     if since is not None:
         selection = selection.since(since)
     if until is not None:
@@ -69,31 +93,67 @@ def select(topic: Topic, request: requests.RangeRequest) -> Selection:
     return selection
 
 
-def _point(topic: Topic, bound: requests.Bound) -> Selection:
+def _place(topic: Topic, request: requests.RangeRequest, partition: int | None) -> Topic | Partition:
+    """What the bounds are of: the partition that was named, or is the only one, or holds the block."""
+    if partition is not None:
+        return topic.partition(partition)
+    if topic.config.partitions == 1:
+        return topic
+    named = [bound for bound in (request.start, request.end) if bound is not None]
+    for bound in named:
+        if isinstance(bound, requests.TokenBound):
+            return topic.partition(bound.token.partition)
+        if isinstance(bound, requests.HashBound):
+            return holder(topic, bound.hex)
+    return topic
+
+
+def holder(topic: Topic, digits: str) -> Partition:
+    """The partition that holds a block."""
+    for partition in topic.partitions:
+        with contextlib.suppress(NotFound):
+            partition.find(digits)
+            return partition
+    raise NotFound(f"no block has the hash {digits}")
+
+
+def _is_relative(start: Any, end: Any) -> bool:
+    """Whether the bounds mean something in each partition: so many rows before its end, or the end."""
+    return all(
+        place is None or isinstance(place, requests.End) or (isinstance(place, int) and place < 0)
+        for place in (start, end)
+    )
+
+
+def _point(place: Topic | Partition, bound: requests.Bound) -> Selection:
     """One row, or the rows of one block."""
     if isinstance(bound, requests.HashBound):
-        block = topic.partition(0).find(bound.hex)
-        return topic[block.base_offset : block.last_offset + 1]  # type: ignore[no-any-return]
+        block = _partition(place).find(bound.hex)
+        return place[block.base_offset : block.last_offset + 1]  # type: ignore[no-any-return]
     if isinstance(bound, requests.End):
-        return topic[topic.next_offset :]  # type: ignore[no-any-return]
-    start, since = _bound(topic, bound, is_end=False)
+        return place[:]._with(start=bound)  # type: ignore[no-any-return]
+    start, since = _bound(place, bound, is_end=False)
     if isinstance(start, int):
-        at = start if start >= 0 else topic.next_offset + start
-        if not topic.start_offset <= at < topic.next_offset:
-            raise NotFound(f'topic "{topic.name}" has no row at offset {start}', hint=_offsets(topic))
-        return topic[at : at + 1]  # type: ignore[no-any-return]
-    selection: Selection = topic[start:]
+        at = start if start >= 0 else place.next_offset + start
+        if not place.start_offset <= at < place.next_offset:
+            raise NotFound(f'topic "{place[:].topic}" has no row at offset {start}', hint=_offsets(place))
+        return place[at : at + 1]  # type: ignore[no-any-return]
+    selection: Selection = place[start:]
     return (selection if since is None else selection.since(since)).limit(1)
 
 
-def _offsets(topic: Topic) -> str:
-    if topic.next_offset == topic.start_offset:
+def _partition(place: Topic | Partition) -> Partition:
+    return place.partition(0) if hasattr(place, "partition") else place
+
+
+def _offsets(place: Topic | Partition) -> str:
+    if place.next_offset == place.start_offset:
         return "the topic is empty"
-    return f"offsets go from {topic.start_offset} to {topic.next_offset - 1}"
+    return f"offsets go from {place.start_offset} to {place.next_offset - 1}"
 
 
-def _bound(topic: Topic, bound: requests.Bound | None, *, is_end: bool) -> tuple[Any, Any]:
-    """An offset or token, and a moment: one of them at most."""
+def _bound(place: Topic | Partition, bound: requests.Bound | None, *, is_end: bool) -> tuple[Any, Any]:
+    """An offset, token or the end, and a moment: one of them at most."""
     match bound:
         case requests.Offset(offset=offset):
             return offset, None
@@ -104,10 +164,10 @@ def _bound(topic: Topic, bound: requests.Bound | None, *, is_end: bool) -> tuple
 
             return None, datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=moment)
         case requests.HashBound(hex=digits):
-            block = topic.partition(0).find(digits)
+            block = _partition(place).find(digits)
             return (block.last_offset + 1 if is_end else block.base_offset), None
         case requests.TokenBound(token=token):
             return token, None
         case requests.End():
-            return topic.next_offset, None
+            return bound, None
     return None, None

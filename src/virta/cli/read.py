@@ -10,7 +10,7 @@ from virta.cli.complete import complete_topics
 from virta.cli.invocation import Invocation, output_options
 from virta.cli.output import Rows, note
 from virta.cli.progress import Progress
-from virta.cli.ranges import find, open_log, select
+from virta.cli.ranges import find, open_log, partition_option, select
 from virta.cli.text import count
 
 
@@ -21,16 +21,23 @@ from virta.cli.text import count
 )
 @click.option("--limit", type=click.IntRange(0), metavar="N", help="At most so many rows.")
 @click.option("--count", "counting", is_flag=True, help="Print how many rows there are.")
+@partition_option
 @output_options("the offsets")
 @click.pass_obj
 def read(
-    invocation: Invocation, rows: str, where: tuple[str, ...], limit: int | None, counting: bool
+    invocation: Invocation,
+    rows: str,
+    where: tuple[str, ...],
+    limit: int | None,
+    counting: bool,
+    partition: int | None,
 ) -> None:
     """Read a range of rows and stop.
 
     Either side of a range may be left out: 100 an offset, -10 rows before the end, -15m or
     2026-11-18T10:00Z a moment, #3f9c1a a block, end the end as of now. Without the `:` it is
-    one row, or one block.
+    one row, or one block. A topic with several partitions is read one after the other; offsets
+    need --partition then.
 
     \b
     Examples:
@@ -40,7 +47,7 @@ def read(
     """
     with open_log(invocation) as log:
         topic, request = find(log, rows)
-        selection = select(topic, request)
+        selection = select(topic, request, partition)
         for expression in where:
             selection = selection.where(expression)
         if limit is not None:

@@ -16,7 +16,7 @@ import click
 from virta.cli.complete import complete_topics
 from virta.cli.invocation import Invocation, output_options
 from virta.cli.output import MixedRows, Rows
-from virta.cli.ranges import find, open_log, select
+from virta.cli.ranges import find, open_log, partition_option, select
 from virta.requests import parse_duration
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ _QUEUE_LENGTH = 16
 )
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Stop after so many rows (of each topic).")
 @click.option("--stop-when-idle", metavar="TIME", help="Stop when nothing came for so long: 10s.")
+@partition_option
 @output_options("the offsets")
 @click.pass_obj
 def tail(
@@ -47,6 +48,7 @@ def tail(
     where: tuple[str, ...],
     limit: int | None,
     stop_when_idle: str | None,
+    partition: int | None,
 ) -> None:
     """Read what is there, then what comes.
 
@@ -61,7 +63,7 @@ def tail(
     """
     idle = parse_duration(stop_when_idle) if stop_when_idle is not None else None
     with open_log(invocation) as log:
-        chosen = [_selection(log, text, since, where, limit) for text in ranges]
+        chosen = [_selection(log, text, since, where, limit, partition) for text in ranges]
         with _noticing_that_nobody_reads():
             if len(chosen) == 1:
                 _follow(invocation, chosen[0][1], idle)
@@ -70,10 +72,15 @@ def tail(
 
 
 def _selection(
-    log: Log, text: str, since: str | None, where: Sequence[str], limit: int | None
+    log: Log,
+    text: str,
+    since: str | None,
+    where: Sequence[str],
+    limit: int | None,
+    partition: int | None,
 ) -> tuple[Topic, Selection]:
     topic, request = find(log, text)
-    selection = select(topic, request)
+    selection = select(topic, request, partition)
     if since is not None:
         selection = selection.since(since)
     for expression in where:

@@ -119,11 +119,25 @@ def _details(found: Topic) -> dict[str, Any]:
         "bytes": stats.bytes,
         "blocks": stats.blocks,
         "segments": stats.segments,
-        "start_offset": stats.start_offset,
-        "next_offset": stats.next_offset,
-        "durable_offset": found.durable_offset,
+        **_positions(found),
+    }
+
+
+def _positions(found: Topic) -> dict[str, Any]:
+    """Where it stands; with several partitions, where each does."""
+    if found.config.partitions == 1:
+        return {
+            "start_offset": found.start_offset,
+            "next_offset": found.next_offset,
+            "durable_offset": found.durable_offset,
+            "newest": _newest(found),
+            "head": found.head,
+        }
+    return {
+        "start_offsets": {str(part.number): part.start_offset for part in found.partitions},
+        "next_offsets": {str(number): offset for number, offset in found.next_offsets.items()},
         "newest": _newest(found),
-        "head": found.head,
+        "heads": {str(number): head for number, head in found.heads.items()},
     }
 
 
@@ -131,22 +145,25 @@ def _newest(found: Topic) -> str | None:
     """When the newest row was appended."""
     import pyarrow as pa  # not for --help
 
-    for batch in found[-1:].columns("_timestamp").batches():
-        return format_moment(batch.column(0).cast(pa.int64())[0].as_py())
-    return None
+    newest = found[:].newest(1).columns("_timestamp")
+    stamps = [batch.column(0).cast(pa.int64())[0].as_py() for batch in newest.batches()]
+    return format_moment(max(stamps)) if stamps else None
 
 
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _columns(schema: Mapping[str, str]) -> str:
+def _columns(schema: Mapping[str, Any]) -> str:
     width = max(map(len, schema))
     return "\n".join(f"{name.ljust(width)}  {kind}" for name, kind in schema.items())
 
 
 _SHOWN: dict[str, Callable[[Any], str]] = {
     "schema": _columns,
+    "start_offsets": _columns,
+    "next_offsets": _columns,
+    "heads": _columns,
     "keys": lambda keys: ", ".join(keys) or "none",
     "rows": count,
     "blocks": count,
@@ -224,6 +241,13 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
     help="Columns of a Parquet or Arrow file.",
 )
 @click.option("--keys", metavar="A,B", help="The columns that identify a row.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(1),
+    default=1,
+    metavar="N",
+    help="Split it into N; rows of one key stay together. Fixed for good.  [default: 1]",
+)
 @click.option("--headers", is_flag=True, help="Rows carry headers too (a topic without columns always does).")
 @click.option("--if-missing", is_flag=True, help="Succeed when the topic is there with the same columns.")
 @config_options
@@ -238,6 +262,7 @@ def create(
     schema_file: Path | None,
     schema_from: Path | None,
     keys: str | None,
+    partitions: int,
     headers: bool,
     if_missing: bool,
     dry_run: bool,
@@ -260,10 +285,18 @@ def create(
     names = tuple(key.strip() for key in keys.split(",")) if keys else ()
     options = _options(given)
     if dry_run:
-        _say_plan(invocation, name, schema, names, headers, options)
+        _say_plan(invocation, name, schema, names, partitions, headers, options)
         return
     with open_log(invocation, create=True) as log:
-        found = log.create_topic(name, schema, keys=names, headers=headers, if_missing=if_missing, **options)
+        found = log.create_topic(
+            name,
+            schema,
+            keys=names,
+            partitions=partitions,
+            headers=headers,
+            if_missing=if_missing,
+            **options,
+        )
         note(invocation, f'topic "{found.name}": {count(len(found.schema), "column")}, in {log.path}')
 
 
@@ -287,6 +320,7 @@ def _say_plan(
     name: str,
     schema: pa.Schema | None,
     keys: tuple[str, ...],
+    partitions: int,
     headers: bool,
     options: dict[str, Any],
 ) -> None:
@@ -297,7 +331,7 @@ def _say_plan(
     from virta.topics.configuration import new_config
 
     check_topic_name(name)
-    config = new_config(kind="append", keys=keys, partitions=1, options=options)
+    config = new_config(kind="append", keys=keys, partitions=partitions, options=options)
     built = build_schema(schema, headers=headers, keys=keys)
     if invocation.quiet:
         return
@@ -434,13 +468,13 @@ def lock(invocation: Invocation, name: str, yes: bool, dry_run: bool) -> None:
         if found.config.locked:
             note(invocation, f'topic "{name}" is locked already')
             return
-        what = f'topic "{name}" at offset {found.next_offset}'
+        what = f'topic "{name}" at {count(found.stats().rows, "row")}'
         if dry_run:
             note(invocation, f"would lock {what}; nothing was locked (--dry-run)")
             return
         _confirm(name, f"This locks {what}: no row can follow, ever.", yes)
         found.lock()
-        note(invocation, f"locked {what}, head {found.head}")
+        note(invocation, f"locked {what}, head {', '.join(found.heads.values())}")
 
 
 def _confirm(name: str, warning: str, yes: bool) -> None:

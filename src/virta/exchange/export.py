@@ -3,7 +3,8 @@
     export(topic[:], "orders.parquet")
     export(topic.since("-7d"), "orders/", form="parquet", partition_by="day")
 
-A folder has a file per stretch of rows, `part-<first offset>.<form>`, a new one after so
+A folder has a file per stretch of rows, `part-<first offset>.<form>` (with several partitions
+`part-<partition>-<first offset>.<form>`, one partition after the other), a new one after so
 many rows, or when the day (hour, month) of `_timestamp` changes: rows lie in the order of
 their time, so only one file is open at any time. Partitioned files stand in
 `day=2026-11-18/`, as Hive, Spark and DuckDB know it.
@@ -68,10 +69,12 @@ class _State:
     form: str
     partition_by: str | None
     rows_per_file: int | None
-    end: int
+    starts: list[int]  # by partition, as is `ends`
+    ends: list[int]
     since_us: int | None
     until_us: int | None
     next: int
+    at: int = 0  # which of the partitions it is in
     rows: int = 0
     files: int = 0
 
@@ -219,6 +222,8 @@ class _Folder:
         progress: Advance | None,
     ) -> None:
         self._selection = selection
+        self._parts = selection.by_partition
+        self._topic = self._parts[0].stored.identity.topic_id.hex()
         self._out = out
         self._form = form
         self._by = partition_by
@@ -238,11 +243,11 @@ class _Folder:
             left.unlink()
         self._save()
         try:
-            for batch in self._batches():
-                self._write(batch)
-                if self._progress is not None:
-                    self._progress(batch.num_rows, batch.nbytes)
-            self._finish_part()
+            for at, selection in enumerate(self._parts):
+                if at > self._state.at:
+                    self._state = replace(self._state, at=at, next=self._state.starts[at])
+                if at == self._state.at:
+                    self._export(selection)
         except BaseException:
             if self._part is not None:
                 self._part.drop()
@@ -253,6 +258,14 @@ class _Folder:
             out=self._out, rows=self._state.rows, files=self._state.files, resumed_rows=before
         )
 
+    def _export(self, selection: Selection) -> None:
+        """What is left of one partition."""
+        for batch in self._batches(selection):
+            self._write(batch)
+            if self._progress is not None:
+                self._progress(batch.num_rows, batch.nbytes)
+        self._finish_part()
+
     # -- what is asked, and how far it is ------------------------------------------------------
 
     def _start(self) -> _State:
@@ -260,15 +273,16 @@ class _Folder:
             raise AlreadyExists(f"{self._out} is not an empty folder", hint="name a new one")
         fixed = self._selection._fix()
         return _State(
-            topic=self._selection.stored.identity.topic_id.hex(),
+            topic=self._topic,
             asked=repr(self._selection),
             form=self._form,
             partition_by=self._by,
             rows_per_file=self._most,
-            end=fixed.end,
-            since_us=fixed.since_us,
-            until_us=fixed.until_us,
-            next=fixed.start,
+            starts=[each.start for each in fixed],
+            ends=[each.end for each in fixed],
+            since_us=fixed[0].since_us,
+            until_us=fixed[0].until_us,
+            next=fixed[0].start,
         )
 
     def _load(self) -> _State | None:
@@ -279,14 +293,13 @@ class _Folder:
             return None
         except (ValueError, TypeError) as error:
             raise UsageError(f"{path} is not readable: {error}", hint="export to a new folder") from None
-        topic = self._selection.stored.identity.topic_id.hex()
-        mine = (topic, repr(self._selection), self._form, self._by, self._most)
+        mine = (self._topic, repr(self._selection), self._form, self._by, self._most)
         if mine != (known.topic, known.asked, known.form, known.partition_by, known.rows_per_file):
             raise AlreadyExists(
                 f"another export to {self._out} was interrupted: {known.asked} as {known.form}",
                 hint="run that one again to finish it, or name a new folder",
             )
-        if known.next < self._selection.stored.start_offset:
+        if known.next < self._parts[known.at].stored.start_offset:
             raise UsageError(
                 f"the rows from offset {known.next} on were removed before they were exported",
                 hint="export to a new folder",
@@ -297,16 +310,16 @@ class _Folder:
         text = json.dumps(asdict(self._state), indent=2) + "\n"
         replace_file(self._files, self._out / STATE_FILE, text.encode())
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
+    def _batches(self, selection: Selection) -> Iterator[pa.RecordBatch]:
         """What is left to write, with the two leading columns."""
-        known, limits = self._state, self._selection._limits
+        known, limits = self._state, selection._limits
         limit = None if limits.limit is None else limits.limit - known.rows
         names = None
         if limits.columns is not None:
             names = tuple(dict.fromkeys((*limits.columns, OFFSET, TIMESTAMP)))
-        rest = self._selection._with(
+        rest = selection._with(
             start=known.next,
-            end=known.end,
+            end=known.ends[known.at],
             since=_moment(known.since_us),
             until=_moment(known.until_us),
             columns=names,
@@ -344,7 +357,8 @@ class _Folder:
     def _open(self, stretch: pa.RecordBatch) -> _Part:
         first = stretch.column(OFFSET)[0].as_py()
         folder = self._out / _folder(self._by, self._period)
-        self._part = _Part(folder / f"part-{first:020d}.{self._form}", self._form, self._schema)
+        number = f"{self._parts[self._state.at].stored.identity.number:04d}-" if len(self._parts) > 1 else ""
+        self._part = _Part(folder / f"part-{number}{first:020d}.{self._form}", self._form, self._schema)
         return self._part
 
     def _finish_part(self) -> None:

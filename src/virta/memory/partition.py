@@ -13,7 +13,7 @@ import dataclasses
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -520,32 +520,32 @@ class Partition:
     def wait(self, offset: int, timeout: float | None) -> bool:
         """Wait until there is a row at the offset; False when the time is over."""
         deadline = None if timeout is None else time.monotonic() + timeout
+        return process_wakeups().wait(self._watch, lambda: self._has_row(offset), deadline)
+
+    def _has_row(self, offset: int) -> bool:
+        """Whether there is a row at the offset; if not, the next one to come will wake whoever waits."""
+        if self.tail.end_offset > offset:
+            return True
         wakeups = process_wakeups()
-
-        def look() -> bool:
-            if self.tail.end_offset > offset:
+        with self._reading:
+            self._check_open()
+            active = self._view.active
+            wakeups.arm(self._watch, active.chain_path)
+            self._refresh()
+            if self._view.next_offset > offset:
+                self._take_newest()
                 return True
-            with self._reading:
-                self._check_open()
-                active = self._view.active
-                wakeups.arm(self._watch, active.chain_path)
-                self._refresh()
-                if self._view.next_offset > offset:
-                    self._take_newest()
-                    return True
-                if self._view.active is not active:
-                    wakeups.arm(self._watch, self._view.active.chain_path)
-                if self._view.next_offset < offset and self.tail.end_offset < offset:
-                    raise HistoryChanged(
-                        f"the log ends at offset {self._view.next_offset}, before {offset}, waited for",
-                        oldest=self.token_at(self._view.start_offset, locked=True),
-                        topic=self.identity.topic,
-                        partition=self.identity.number,
-                    )
-                self._check_present_sometimes()
-            return False
-
-        return wakeups.wait(self._watch, look, deadline)
+            if self._view.active is not active:
+                wakeups.arm(self._watch, self._view.active.chain_path)
+            if self._view.next_offset < offset and self.tail.end_offset < offset:
+                raise HistoryChanged(
+                    f"the log ends at offset {self._view.next_offset}, before {offset}, waited for",
+                    oldest=self.token_at(self._view.start_offset, locked=True),
+                    topic=self.identity.topic,
+                    partition=self.identity.number,
+                )
+            self._check_present_sometimes()
+        return False
 
     def _take_newest(self) -> None:
         """Put the blocks that were waited for into the tail buffer, where their reader finds them."""
@@ -688,6 +688,31 @@ class Partition:
             self._committer.view.close()
             self._committer = None
         self._view.close()
+
+
+class _Together:
+    """What happened to several partitions, as one number that changes with each."""
+
+    def __init__(self, watches: Sequence[Watch]) -> None:
+        self._watches = watches
+
+    @property
+    def sequence(self) -> int:
+        return sum(watch.sequence for watch in self._watches)
+
+
+def wait_for_any(places: Sequence[tuple[Partition, int]], timeout: float | None) -> bool:
+    """Wait until one of these partitions has a row at its offset; False when the time is over."""
+    if len(places) == 1:
+        return places[0][0].wait(places[0][1], timeout)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    together = _Together([partition._watch for partition, _ in places])
+
+    def look() -> bool:
+        found = [partition._has_row(offset) for partition, offset in places]  # all of them are armed
+        return any(found)
+
+    return process_wakeups().wait(together, look, deadline)
 
 
 class _Writing:

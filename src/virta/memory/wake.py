@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 BACKSTOP_SECONDS = 1.0
 # Without inotify: how long a reader sleeps between looks, from busy to idle.
@@ -47,6 +48,13 @@ class Watch:
         self.chain: Path | None = None
         self.sequence = 0
         self.numbers: set[int] = set()
+
+
+class Counts(Protocol):
+    """A number that changes whenever something happened."""
+
+    @property
+    def sequence(self) -> int: ...
 
 
 class Wakeups:
@@ -118,7 +126,7 @@ class Wakeups:
 
     # -- waiting --------------------------------------------------------------------------------
 
-    def wait(self, watch: Watch, look: Callable[[], bool], deadline: float | None) -> bool:
+    def wait(self, watch: Counts, look: Callable[[], bool], deadline: float | None) -> bool:
         """Wait until `look` says yes; False when the deadline (monotonic) passes first."""
         pause = _POLL_SECONDS[0]
         while True:
@@ -143,7 +151,7 @@ class Wakeups:
             else:
                 self._follow(watch, seen, remaining)
 
-    def _follow(self, watch: Watch, seen: int, seconds: float) -> None:
+    def _follow(self, watch: Counts, seen: int, seconds: float) -> None:
         with self._followers:
             self._waiting += 1
             try:

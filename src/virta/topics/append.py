@@ -64,6 +64,10 @@ class Appender:
     def record(self) -> TopicRecord:
         return self._form.record
 
+    @property
+    def topic(self) -> str:
+        return self._schemas.record.name
+
     def _take(self, record: TopicRecord) -> Form:
         self._form = form = Form(record, written_schema(self._schemas.version(record.schema_version)))
         return form

@@ -13,6 +13,8 @@ from virta.requests import parse_duration, parse_size
 from virta.types import Compression, Durability, Kind, TopicConfig
 
 # A segment's positions are 32 bits in units of 8 bytes; a block may still reach beyond the mark.
+# Every partition that is open takes some eight descriptors and two watches.
+PARTITIONS = 1000
 SEGMENT_BYTES = (64 * 1024, 16 * 1024**3)
 
 
@@ -97,8 +99,8 @@ def changed_config(config: TopicConfig, options: Mapping[str, Any]) -> TopicConf
 def new_config(*, kind: Any, keys: Any, partitions: Any, options: Mapping[str, Any]) -> TopicConfig:
     """The configuration of a topic that is about to be made."""
     chosen = _choice(Kind)("kind", kind)
-    if partitions != 1:
-        raise UsageError("topics with several partitions are not there yet", hint="leave partitions at 1")
+    if isinstance(partitions, bool) or not isinstance(partitions, int) or not 0 < partitions <= PARTITIONS:
+        raise UsageError(f"partitions is a whole number from 1 to {PARTITIONS}, not {partitions!r}")
     names = (keys,) if isinstance(keys, str) else tuple(keys)
     if chosen is Kind.UPDATE and not names:
         raise UsageError(

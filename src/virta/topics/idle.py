@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from virta.memory.partition import Partition
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Idle:
-    """All that is there has been read; the next row will have this offset."""
+    """All that is there has been read; the next row will have one of these offsets in its partition."""
 
-    offset: int
+    places: tuple[tuple[Partition, int], ...]
+
+    @property
+    def offset(self) -> int:
+        return self.places[0][1]

@@ -6,7 +6,8 @@ for something; `stream` goes on. Each is written with the one before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from virta.errors import NotFound, UsageError, VirtaError
 from virta.memory.partition import Partition as StoredPartition
@@ -15,6 +16,7 @@ from virta.storage.chain import HEADER_SIZE
 from virta.storage.segment import StoredBlock
 from virta.topics.block import Block
 from virta.topics.idle import Idle
+from virta.topics.read import Selection, chosen
 from virta.topics.schema import SchemaSource
 from virta.types import Stats, Token
 
@@ -24,9 +26,10 @@ POLL_BYTES = 4 * 1024 * 1024
 class Partition:
     """A strictly ordered log inside a topic."""
 
-    def __init__(self, stored: StoredPartition, schemas: SchemaSource) -> None:
+    def __init__(self, stored: StoredPartition, schemas: SchemaSource, now_us: Callable[[], int]) -> None:
         self.stored = stored
         self._schemas = schemas
+        self._now_us = now_us
 
     @property
     def number(self) -> int:
@@ -79,6 +82,12 @@ class Partition:
 
     def stats(self) -> Stats:
         return self.stored.stats()
+
+    # -- rows ---------------------------------------------------------------------------------
+
+    def __getitem__(self, place: int | slice) -> Any:
+        """Rows of this partition, as a topic gives them: `partition[10:20]`, `partition[5]`."""
+        return chosen(Selection([self.stored], self._schemas, self._now_us), place)
 
     # -- the five verbs ---------------------------------------------------------------------------
 
@@ -145,7 +154,7 @@ class Partition:
             blocks, following = self.poll(token)
             yield from blocks
             if following == token:
-                yield Idle(offset=token.offset)
+                yield Idle(places=((self.stored, token.offset),))
             token = following
 
     def find(self, hash_: str) -> Block:

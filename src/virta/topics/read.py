@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -20,8 +21,9 @@ import pyarrow.compute as pc
 
 from virta.errors import NotFound, UsageError
 from virta.memory.partition import Partition as StoredPartition
+from virta.memory.partition import wait_for_any
 from virta.metadata.schemas import DELETED, suggest, unify
-from virta.requests import parse_moment
+from virta.requests import End, parse_moment
 from virta.storage.chain import Header
 from virta.storage.segment import StoredBlock
 from virta.storage.view import Stretch
@@ -31,20 +33,26 @@ from virta.topics.schema import SchemaSource
 from virta.types import Token
 
 Moment = str | int | float | datetime | date | timedelta
-Place = int | Token | datetime | str | None
+Place = int | Token | datetime | str | End | None
 
 # Small blocks are handed out joined, so that a reader of many one-row blocks gets whole batches.
 _JOIN_ROWS = 8192
 
 
 class Row(Mapping[str, Any]):
-    """One row: its offset, its timestamp and its columns by name; `deleted` if it deletes its key."""
+    """One row: partition, offset there, timestamp and columns by name; `deleted` if it deletes its key."""
 
-    __slots__ = ("_values", "deleted", "offset", "timestamp")
+    __slots__ = ("_values", "deleted", "offset", "partition", "timestamp")
 
     def __init__(
-        self, offset: int, timestamp: datetime, values: dict[str, Any], deleted: bool = False
+        self,
+        offset: int,
+        timestamp: datetime,
+        values: dict[str, Any],
+        deleted: bool = False,
+        partition: int = 0,
     ) -> None:
+        self.partition = partition
         self.offset = offset
         self.timestamp = timestamp
         self.deleted = deleted
@@ -67,9 +75,10 @@ class Row(Mapping[str, Any]):
         return dict(self._values)
 
     def __repr__(self) -> str:
+        place = f"partition={self.partition}, " if self.partition else ""
         deleted = ", deleted" if self.deleted else ""
         stamp = self.timestamp.isoformat()
-        return f"Row(offset={self.offset}, timestamp={stamp!r}, {self._values!r}{deleted})"
+        return f"Row({place}offset={self.offset}, timestamp={stamp!r}, {self._values!r}{deleted})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +96,9 @@ class _Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Range:
-    """A selection fixed to offsets and microseconds at one moment."""
+    """A selection fixed to offsets and microseconds of one partition at one moment."""
 
+    stored: StoredPartition
     start: int
     end: int
     since_us: int | None
@@ -97,24 +107,43 @@ class _Range:
 
 
 class Selection:
-    """Some rows of a partition, not read yet."""
+    """Some rows of one partition or of several, not read yet: partition after partition."""
 
     def __init__(
-        self, stored: StoredPartition, schemas: SchemaSource, now_us: Any, limits: _Limits | None = None
+        self,
+        parts: Sequence[StoredPartition],
+        schemas: SchemaSource,
+        now_us: Any,
+        limits: _Limits | None = None,
     ) -> None:
-        self._stored = stored
+        self._parts = tuple(parts)
         self._schemas = schemas
         self._now_us = now_us
         self._limits = limits or _Limits()
 
     def _with(self, **changes: Any) -> Selection:
         return Selection(
-            self._stored, self._schemas, self._now_us, dataclasses.replace(self._limits, **changes)
+            self._parts, self._schemas, self._now_us, dataclasses.replace(self._limits, **changes)
         )
 
     @property
+    def topic(self) -> str:
+        return self._parts[0].identity.topic
+
+    @property
     def stored(self) -> StoredPartition:
-        return self._stored
+        """The only partition it reads."""
+        if len(self._parts) != 1:
+            raise UsageError(
+                f"an offset is a matter of one partition, and topic {self.topic!r} has {len(self._parts)}",
+                hint="topic.partition(n)[10:20] takes offsets; moments span partitions",
+            )
+        return self._parts[0]
+
+    @property
+    def by_partition(self) -> list[Selection]:
+        """The same, of each of its partitions alone."""
+        return [Selection([stored], self._schemas, self._now_us, self._limits) for stored in self._parts]
 
     @property
     def chosen_columns(self) -> tuple[str, ...] | None:
@@ -151,7 +180,7 @@ class Selection:
         for name in names:
             if schema.get_field_index(name) < 0:
                 raise NotFound(
-                    f"topic {self._stored.identity.topic!r} has no column {name!r}",
+                    f"topic {self.topic!r} has no column {name!r}",
                     hint=suggest(name, schema.names) or None,
                 )
         if not names:
@@ -160,8 +189,9 @@ class Selection:
 
     def _whole_schema(self) -> pa.Schema:
         """All columns, after a look at whether another handle has changed them."""
-        self._stored.refresh()
-        self._schemas.follow(self._stored.topic_version)
+        newest = self._parts[-1]  # a change reaches the partitions in their order
+        newest.refresh()
+        self._schemas.follow(newest.topic_version)
         return self._schemas.newest()
 
     def limit(self, rows: int) -> Selection:
@@ -172,24 +202,27 @@ class Selection:
 
     # -- fixing ------------------------------------------------------------------------------
 
-    def _fix(self) -> _Range:
+    def _fix(self) -> list[_Range]:
         """Turn what was asked for into offsets of this moment."""
-        limits = self._limits
-        stored = self._stored
         now = self._now_us()
+        return [self._fix_one(stored, now) for stored in self._parts]
+
+    def _fix_one(self, stored: StoredPartition, now: int) -> _Range:
+        limits = self._limits
         oldest, newest = stored.start_offset, stored.next_offset
         self._schemas.follow(stored.topic_version)
         since = None if limits.since is None else parse_moment(limits.since, now)
         until = None if limits.until is None else parse_moment(limits.until, now)
-        start, start_us = self._place(limits.start, oldest, newest, oldest, now)
-        end, end_us = self._place(limits.end, oldest, newest, newest, now)
+        start, start_us = self._place(stored, limits.start, oldest, newest, oldest, now)
+        end, end_us = self._place(stored, limits.end, oldest, newest, newest, now)
         since = max((moment for moment in (since, start_us) if moment is not None), default=None)
         until = min((moment for moment in (until, end_us) if moment is not None), default=None)
         if since is not None:
             start = max(start, stored.first_offset_at(since))
         if until is not None:
-            end = min(end, self._end_before(until, newest))
+            end = min(end, _end_before(stored, until, newest))
         return _Range(
+            stored=stored,
             start=max(start, oldest),
             end=min(max(end, start), newest),
             since_us=since,
@@ -197,26 +230,21 @@ class Selection:
             schema=self._schemas.newest(),
         )
 
+    @staticmethod
     def _place(
-        self, place: Place, oldest: int, newest: int, otherwise: int, now: int
+        stored: StoredPartition, place: Place, oldest: int, newest: int, otherwise: int, now: int
     ) -> tuple[int, int | None]:
         """An offset, and a moment where one was given."""
         if place is None:
             return otherwise, None
+        if isinstance(place, End):
+            return newest, None
         if isinstance(place, int):
             return (place if place >= 0 else max(oldest, newest + place)), None
         if isinstance(place, Token):
-            self._stored.check_token(place)
+            stored.check_token(place)
             return place.offset, None
         return otherwise, parse_moment(place, now)
-
-    def _end_before(self, until: int, newest: int) -> int:
-        """An offset after every row stamped before `until`."""
-        offset = self._stored.first_offset_at(until)
-        if offset >= newest:
-            return newest
-        blocks = [block for block in self._stored.read(offset, max_bytes=1) if block.header.span]
-        return blocks[0].header.end_offset if blocks else offset
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -234,27 +262,34 @@ class Selection:
         """The rows as Arrow record batches, streamed."""
         return self._streamed(self._fix())
 
-    def _streamed(self, wanted: _Range) -> Iterator[pa.RecordBatch]:
+    def _streamed(self, wanted: Sequence[_Range]) -> Iterator[pa.RecordBatch]:
         columns = self._limits.columns
+        for _, batch in self._placed(wanted):
+            yield batch if columns is None else batch.select(list(columns))
+
+    def _placed(self, wanted: Sequence[_Range]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows with all their columns, and the partition they are of."""
         left = self._limits.limit
-        for batch in _joined(self._whole_batches(wanted)):
-            if left is not None:
-                batch = batch.slice(0, left)
-                left -= batch.num_rows
-            if batch.num_rows:
-                yield batch if columns is None else batch.select(list(columns))
-            if left == 0:
-                return
+        for each in wanted:
+            for batch in _joined(self._whole_batches(each)):
+                if left is not None:
+                    batch = batch.slice(0, left)
+                    left -= batch.num_rows
+                if batch.num_rows:
+                    yield each.stored.identity.number, batch
+                if left == 0:
+                    return
 
     def _whole_batches(self, wanted: _Range) -> Iterator[pa.RecordBatch]:
         """All columns that are needed, rows cut to the range and filtered."""
-        for blocks in self._stored.scan(
+        stored = wanted.stored
+        for blocks in stored.scan(
             wanted.start,
             wanted.end,
-            max_bytes=self._stored.settings.read_bytes,
+            max_bytes=stored.settings.read_bytes,
             # hashing a block would read the columns that are to be skipped
             verify=self._limits.columns is None,
-            narrow=None if self._limits.filter is None else self._narrowed,
+            narrow=None if self._limits.filter is None else partial(self._narrowed, stored),
         ):
             for block in blocks:
                 if block.header.base_offset >= wanted.end:
@@ -264,12 +299,12 @@ class Selection:
                     if batch.num_rows:
                         yield batch
 
-    def _narrowed(self, stretch: Stretch) -> list[Stretch]:
+    def _narrowed(self, stored: StoredPartition, stretch: Stretch) -> list[Stretch]:
         """Leave out blocks that the filter cannot match; columns of older schemas may be others."""
         chosen = self._limits.filter
         if chosen is None or stretch.segment.entry.schema_version != self._schemas.record.schema_version:
             return [stretch]
-        return self._stored.narrowed(stretch, chosen.columns, chosen.may_match)
+        return stored.narrowed(stretch, chosen.columns, chosen.may_match)
 
     @staticmethod
     def _is_outside(block: StoredBlock, wanted: _Range) -> bool:
@@ -294,12 +329,13 @@ class Selection:
         return batch
 
     def __iter__(self) -> Iterator[Row]:
-        for batch in self._with(columns=None).batches():
-            yield from rows_of(batch, self._limits.columns)
+        whole = self._with(columns=None)
+        for number, batch in whole._placed(whole._fix()):
+            yield from rows_of(batch, self._limits.columns, number)
 
     def to_arrow(self) -> pa.Table:
         wanted = self._fix()
-        return pa.Table.from_batches(self._streamed(wanted), schema=self._chosen(wanted.schema))
+        return pa.Table.from_batches(self._streamed(wanted), schema=self._chosen(_schema_of(wanted)))
 
     def to_pylist(self) -> list[dict[str, Any]]:
         return [row.to_dict() for row in self]
@@ -307,7 +343,8 @@ class Selection:
     def to_reader(self) -> pa.RecordBatchReader:
         """A fresh stream of record batches."""
         wanted = self._fix()
-        return pa.RecordBatchReader.from_batches(self._chosen(wanted.schema), self._streamed(wanted))
+        schema = self._chosen(_schema_of(wanted))
+        return pa.RecordBatchReader.from_batches(schema, self._streamed(wanted))
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
@@ -317,43 +354,87 @@ class Selection:
 
     def count(self) -> int:
         """How many rows: from the chain alone where nothing has to be looked into."""
-        wanted = self._fix()
-        limits = self._limits
-        if limits.filter is None and wanted.since_us is None and wanted.until_us is None:
-            found = max(0, wanted.end - wanted.start)
-        else:
-            found = sum(batch.num_rows for batch in self._whole_batches(wanted))
-        return found if limits.limit is None else min(found, limits.limit)
+        found = sum(map(self._count_one, self._fix()))
+        return found if self._limits.limit is None else min(found, self._limits.limit)
+
+    def _count_one(self, wanted: _Range) -> int:
+        if self._limits.filter is None and wanted.since_us is None and wanted.until_us is None:
+            return max(0, wanted.end - wanted.start)
+        return sum(batch.num_rows for batch in self._whole_batches(wanted))
 
     def first(self) -> Row | None:
         return next(iter(self.limit(1)), None)
 
     # -- going on -------------------------------------------------------------------------------
 
+    def newest(self, rows: int) -> Selection:
+        """The newest rows of each partition, and what comes."""
+        return self._with(start=-rows if rows else End())
+
     def tail(self, *, stop_when_idle: float | None = None) -> Iterator[Row]:
         """What is there, then what comes; ends after so many idle seconds, or never."""
-        for batch in self.tail_batches(stop_when_idle=stop_when_idle):
-            yield from rows_of(batch, self._limits.columns)
+        for step in self.row_steps():
+            if not isinstance(step, Idle):
+                yield step
+            elif not wait_for_any(step.places, stop_when_idle):
+                return
 
     def tail_batches(self, *, stop_when_idle: float | None = None) -> Iterator[pa.RecordBatch]:
         """As `tail`, by batches with all columns."""
         for step in self.steps():
             if not isinstance(step, Idle):
                 yield step
-            elif not self._stored.wait(step.offset, stop_when_idle):
+            elif not wait_for_any(step.places, stop_when_idle):
                 return
+
+    def row_steps(self) -> Iterator[Row | Idle]:
+        """What `tail` reads, with the places where it waits."""
+        for number, step in self._placed_steps():
+            if isinstance(step, Idle):
+                yield step
+            else:
+                yield from rows_of(step, self._limits.columns, number)
 
     def steps(self) -> Iterator[pa.RecordBatch | Idle]:
         """What `tail_batches` reads, with the places where it waits."""
-        wanted = self._fix()
+        for _, step in self._placed_steps():
+            yield step
+
+    def _placed_steps(self) -> Iterator[tuple[int, pa.RecordBatch | Idle]]:
+        """Batches of all partitions in turn, each with its partition; idle where none has more."""
+        left = self._limits.limit
+        turns = [self._partition_steps(wanted) for wanted in self._fix()]
+        idle: list[tuple[StoredPartition, int]] = []
+        while turns and left != 0:
+            for turn in list(turns):
+                step = next(turn, None)
+                if step is None:
+                    turns.remove(turn)
+                elif isinstance(step, Idle):
+                    idle += step.places
+                else:
+                    number, batch = step
+                    if left is not None:
+                        batch = batch.slice(0, left)
+                        left -= batch.num_rows
+                    if batch.num_rows:
+                        yield number, batch
+                    if left == 0:
+                        return
+            if turns and len(idle) == len(turns):
+                yield 0, Idle(places=tuple(idle))
+            idle = []
+
+    def _partition_steps(self, wanted: _Range) -> Iterator[tuple[int, pa.RecordBatch] | Idle]:
+        stored = wanted.stored
         end = self._tail_end(wanted)
-        offset, left = min(wanted.start, self._stored.next_offset), self._limits.limit
-        token = self._stored.token_at(offset)
-        while (end is None or offset < end) and left != 0:
-            self._stored.check_token(token)
-            blocks = self._stored.read(offset, max_bytes=self._stored.settings.read_bytes)
+        offset = min(wanted.start, stored.next_offset)
+        token = stored.token_at(offset)
+        while end is None or offset < end:
+            stored.check_token(token)
+            blocks = stored.read(offset, max_bytes=stored.settings.read_bytes)
             if not blocks:
-                yield Idle(offset=offset)
+                yield Idle(places=((stored, offset),))
                 continue
             self._schemas.follow_block(blocks[-1].header.schema_version)
             piece = dataclasses.replace(
@@ -369,11 +450,8 @@ class Selection:
                 and block.header.base_offset < piece.end
             )
             for batch in _joined(cut):
-                if left is not None:
-                    batch = batch.slice(0, left)
-                    left -= batch.num_rows
                 if batch.num_rows:
-                    yield batch
+                    yield token.partition, batch
             if wanted.until_us is not None and blocks[-1].header.max_timestamp >= wanted.until_us:
                 return
             offset = blocks[-1].header.end_offset
@@ -382,6 +460,8 @@ class Selection:
     def _tail_end(self, wanted: _Range) -> int | None:
         """The offset a tail ends at: one that is named may still be to come."""
         end = self._limits.end
+        if isinstance(end, End):
+            return wanted.end
         if isinstance(end, int) and end >= 0:
             return end
         is_past = wanted.until_us is not None and wanted.until_us <= self._now_us()
@@ -394,7 +474,9 @@ class Selection:
             if getattr(self._limits, field.name) is not None
         }
         inside = ", ".join(f"{name}={value}" for name, value in said.items())
-        return f"Selection({self._stored.identity.topic!r}{', ' if inside else ''}{inside})"
+        if len(self._parts) == 1 and self._parts[0].identity.number:
+            inside = f"partition={self._parts[0].identity.number}{', ' if inside else ''}{inside}"
+        return f"Selection({self.topic!r}{', ' if inside else ''}{inside})"
 
     def _repr_html_(self) -> str:
         table = self.limit(20).to_arrow()
@@ -414,6 +496,46 @@ def _between(batch: pa.RecordBatch, header: Header, start: int, end: int) -> pa.
         offsets = batch.column(0).to_numpy()
         first, last = (int(offsets.searchsorted(place)) for place in (start, end))
     return batch.slice(first, max(0, last - first))
+
+
+def chosen(everything: Selection, place: int | slice) -> Any:
+    """`[10:20]`, `[-2:]`, with offsets, tokens or moments; `[5]` is one row."""
+    if isinstance(place, slice):
+        if place.step is not None:
+            raise UsageError("a range of a topic has no step")
+        return between(everything, place.start, place.stop)
+    if not isinstance(place, int):
+        raise UsageError(f"a topic takes an offset or a range, not {type(place).__name__}")
+    stored = everything.stored
+    at = place if place >= 0 else stored.next_offset + place
+    row = between(everything, at, at + 1).first() if at >= 0 else None
+    if row is None:
+        raise NotFound(
+            f"topic {everything.topic!r} has no row at offset {place}",
+            hint=f"offsets go from {stored.start_offset} to {stored.next_offset - 1}",
+        )
+    return row
+
+
+def between(everything: Selection, start: Place, end: Place) -> Selection:
+    """From one place to another; offsets and tokens belong to one partition."""
+    if isinstance(start, int | Token) or isinstance(end, int | Token):
+        _ = everything.stored
+    return everything._with(start=start, end=end)
+
+
+def _schema_of(wanted: Sequence[_Range]) -> pa.Schema:
+    """The newest schema that one of them was fixed with."""
+    return wanted[-1].schema
+
+
+def _end_before(stored: StoredPartition, until: int, newest: int) -> int:
+    """An offset after every row stamped before `until`."""
+    offset = stored.first_offset_at(until)
+    if offset >= newest:
+        return newest
+    blocks = [block for block in stored.read(offset, max_bytes=1) if block.header.span]
+    return blocks[0].header.end_offset if blocks else offset
 
 
 def _escape(value: Any) -> str:
@@ -451,7 +573,9 @@ def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def rows_of(batch: pa.RecordBatch, columns: tuple[str, ...] | None = None) -> Iterator[Row]:
+def rows_of(
+    batch: pa.RecordBatch, columns: tuple[str, ...] | None = None, partition: int = 0
+) -> Iterator[Row]:
     """The rows of a batch with the leading columns, as Python values."""
     offsets = batch.column(0).to_pylist()
     stamps = batch.column(1).view(pa.int64()).to_pylist()
@@ -464,7 +588,7 @@ def rows_of(batch: pa.RecordBatch, columns: tuple[str, ...] | None = None) -> It
     values = [_values(batch.column(batch.schema.get_field_index(name))) for name in names]
     for offset, stamp, deleted, *row in zip(offsets, stamps, gone, *values, strict=True):
         moment = _EPOCH + timedelta(microseconds=stamp)
-        yield Row(offset, moment, dict(zip(names, row, strict=True)), deleted)
+        yield Row(offset, moment, dict(zip(names, row, strict=True)), deleted, partition)
 
 
 def _values(column: pa.Array) -> list[Any]:

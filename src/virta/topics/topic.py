@@ -18,9 +18,10 @@ from virta.topics.append import Appender, finish_change
 from virta.topics.configuration import changed_config
 from virta.topics.events import ALTERED, LOCKED, SCHEMA_CHANGED, EventLog
 from virta.topics.partition import Partition
-from virta.topics.read import Moment, Place, Row, Selection
+from virta.topics.read import Moment, Place, Row, Selection, between, chosen
 from virta.topics.schema import SchemaSource
 from virta.topics.snapshot import TopicSnapshot
+from virta.topics.spread import Spread
 from virta.topics.verify import verify_topic
 from virta.topics.writer import DEFAULT_BYTES, DEFAULT_LINGER_SECONDS, DEFAULT_ROWS, Writer
 from virta.types import Ack, Kind, Stats, Token, TopicConfig, VerifyReport
@@ -44,6 +45,7 @@ class Topic:
             open_partition(record, number, self._schemas) for number in range(record.config.partitions)
         ]
         self._appenders: dict[int, Appender] = {}
+        self._spread = Spread(self._appender, len(self._stored))
         self._now_us = catalog.clock.now_us
 
     # -- what it is --------------------------------------------------------------------------
@@ -77,8 +79,7 @@ class Topic:
 
     def _fresh(self) -> TopicRecord:
         """The record in force: read again when the partition says that it changed."""
-        stored = self._one("version") if len(self._stored) == 1 else self._stored[0]
-        with stored.view() as view:
+        with self._stored[-1].view() as view:  # a change reaches the partitions in their order
             current = view.state.topic_version
         if current != self._schemas.record.version:
             self._schemas.reload()
@@ -91,18 +92,18 @@ class Topic:
                 f"topic {self.name!r} has no partition {number}",
                 hint=f"its partitions are 0 to {len(self._stored) - 1}",
             )
-        return Partition(self._stored[number], self._schemas)
+        return Partition(self._stored[number], self._schemas, self._now_us)
 
     @property
     def partitions(self) -> list[Partition]:
-        return [Partition(stored, self._schemas) for stored in self._stored]
+        return [Partition(stored, self._schemas, self._now_us) for stored in self._stored]
 
     def _one(self, what: str) -> StoredPartition:
         """The only partition; with several, positions belong to each of them."""
         if len(self._stored) != 1:
             raise UsageError(
                 f"{what} is a matter of one partition, and topic {self.name!r} has {len(self._stored)}",
-                hint="ask topic.partition(n), or use next_offsets and heads",
+                hint="ask topic.partition(n); next_offsets and heads have them all",
             )
         return self._stored[0]
 
@@ -114,14 +115,23 @@ class Topic:
             found = self._appenders.setdefault(number, Appender(self._stored[number], self._schemas))
         return found
 
-    def append(self, rows: Any, *, if_next_offset: int | None = None) -> Ack:
+    def _target(self, partition: int | None) -> Appender | Spread:
+        """What takes rows: one partition, or all of them as the partitioner says."""
+        check_not_internal(self.name, "appended to")
+        if partition is None:
+            return self._spread if len(self._stored) > 1 else self._appender(0)
+        self.partition(partition)
+        return self._appender(partition)
+
+    def append(self, rows: Any, *, partition: int | None = None, if_next_offset: int | None = None) -> Ack:
         """Append a row (a dict), a list of rows, or anything that speaks Arrow.
 
         Durable to the topic's level when it returns. With `if_next_offset`, only if the
-        next offset is that one; Conflict otherwise, and nothing is written.
+        next offset is that one; Conflict otherwise, and nothing is written. Rows go to
+        partitions by their keys, unless one is named; `ack.parts` says to which, and it is
+        atomic for each of them only.
         """
-        check_not_internal(self.name, "appended to")
-        return self._appender(0).append(rows, expected_offset=if_next_offset)
+        return self._target(partition).append(rows, expected_offset=if_next_offset)
 
     def _append_own(self, rows: Any) -> Ack:
         """Append to a topic that Virta keeps for itself."""
@@ -131,41 +141,26 @@ class Topic:
         self,
         *,
         producer: str | None = None,
+        partition: int | None = None,
         max_rows: int = DEFAULT_ROWS,
         max_bytes: int = DEFAULT_BYTES,
         linger: float = DEFAULT_LINGER_SECONDS,
     ) -> Writer:
         """A buffered writer; with a producer name it is exactly once over crashes too."""
-        check_not_internal(self.name, "appended to")
-        return Writer(
-            self._appender(0), producer=producer, max_rows=max_rows, max_bytes=max_bytes, linger=linger
-        )
+        target = self._target(partition)
+        return Writer(target, producer=producer, max_rows=max_rows, max_bytes=max_bytes, linger=linger)
 
     # -- reading ---------------------------------------------------------------------------------
 
     def _all(self) -> Selection:
-        return Selection(self._one("a range"), self._schemas, self._now_us)
+        return Selection(self._stored, self._schemas, self._now_us)
 
     def __getitem__(self, place: int | slice) -> Any:
         """`topic[10:20]`, `topic[-2:]`, with offsets, tokens or moments; `topic[5]` is one row."""
-        if isinstance(place, slice):
-            if place.step is not None:
-                raise UsageError("a range of a topic has no step")
-            return self._between(place.start, place.stop)
-        if not isinstance(place, int):
-            raise UsageError(f"a topic takes an offset or a range, not {type(place).__name__}")
-        stored = self._one("an offset")
-        at = place if place >= 0 else stored.next_offset + place
-        row = self._between(at, at + 1).first() if at >= 0 else None
-        if row is None:
-            raise NotFound(
-                f"topic {self.name!r} has no row at offset {place}",
-                hint=f"offsets go from {stored.start_offset} to {stored.next_offset - 1}",
-            )
-        return row
+        return chosen(self._all(), place)
 
     def _between(self, start: Place, end: Place) -> Selection:
-        return self._all()._with(start=start, end=end)
+        return between(self._all(), start, end)
 
     def since(self, moment: Moment) -> Selection:
         return self._all().since(moment)
@@ -243,7 +238,7 @@ class Topic:
 
     def token(self, offset: int) -> Token:
         """Where a reader stands whose next row has this offset."""
-        return Partition(self._one("a token"), self._schemas).token(offset)
+        return self.partition(self._one("a token").identity.number).token(offset)
 
     def stats(self) -> Stats:
         return combined([stored.stats() for stored in self._stored])
@@ -350,7 +345,8 @@ class Topic:
             return f"Topic({self.name!r}, {error.code})"
 
     def _repr_html_(self) -> str:
-        return f"<b>{self!r}</b>{self._between(-10, None)._repr_html_()}"
+        newest = self._between(-10, None) if len(self._stored) == 1 else self._all()
+        return f"<b>{self!r}</b>{newest._repr_html_()}"
 
 
 def combined(parts: list[Stats]) -> Stats:

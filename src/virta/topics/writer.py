@@ -16,6 +16,7 @@ from typing import Any
 from virta.errors import Closed, UsageError, VirtaError
 from virta.storage.layout import NAME_LIMIT_BYTES
 from virta.topics.append import Appender
+from virta.topics.spread import Spread
 from virta.types import Ack
 
 DEFAULT_ROWS = 8192
@@ -29,7 +30,7 @@ _LOOK_AT = 4
 class Writer:
     def __init__(
         self,
-        appender: Appender,
+        appender: Appender | Spread,
         *,
         producer: str | None = None,
         max_rows: int = DEFAULT_ROWS,
@@ -64,6 +65,11 @@ class Writer:
     def _claim(self, producer: str) -> None:
         if not producer or len(producer.encode("utf-8", "surrogatepass")) > NAME_LIMIT_BYTES:
             raise UsageError(f"a producer name has 1 to {NAME_LIMIT_BYTES} bytes")
+        if isinstance(self._appender, Spread):
+            raise UsageError(
+                "a producer's rows are counted in one partition",
+                hint="name it: writer(producer=…, partition=n)",
+            )
         with self._appender.stored.writing() as committer:
             self._producer, self._epoch, self._sequence = committer.claim_producer(producer)
 
@@ -130,7 +136,7 @@ class Writer:
             raise
 
     def _append_all(self, rows: Any) -> None:
-        if self.producer is None:
+        if self.producer is None or isinstance(self._appender, Spread):
             self.last_ack = self._appender.append(rows)
             self._sequence += self.last_ack.rows
             return
@@ -190,7 +196,7 @@ class Writer:
 
     def __repr__(self) -> str:
         name = f"producer={self.producer!r}, " if self.producer else ""
-        return f"Writer({self._appender.record.name!r}, {name}last_sequence={self.last_sequence})"
+        return f"Writer({self._appender.topic!r}, {name}last_sequence={self.last_sequence})"
 
 
 def _rough_size(row: Any) -> int:

@@ -18,6 +18,7 @@ from virta.testing.conformance.events import EventConformance as EventConformanc
 from virta.testing.conformance.partitions import PartitionConformance as PartitionConformance
 from virta.testing.conformance.reading import ReadConformance as ReadConformance
 from virta.testing.conformance.rows import RowConformance as RowConformance
+from virta.testing.conformance.spread import SpreadConformance as SpreadConformance
 from virta.testing.conformance.tailing import TailConformance as TailConformance
 from virta.testing.conformance.topics import TopicConformance as TopicConformance
 from virta.testing.conformance.writers import WriterConformance as WriterConformance
@@ -31,6 +32,7 @@ class LogConformance(
     ReadConformance,
     TailConformance,
     PartitionConformance,
+    SpreadConformance,
     EventConformance,
 ):
     """All of it."""
