@@ -17,6 +17,7 @@ import click
 
 import virta
 from virta.cli.invocation import Decorator, Invocation
+from virta.contexts import resolve
 from virta.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,9 +32,8 @@ LEAST_CHARACTERS = 8
 def open_directory(invocation: Invocation) -> Log:
     """The log's directory, made if it is not there: users may be known before the first row."""
     from virta.security.address import is_broker_address
-    from virta.settings import default_address
 
-    if is_broker_address(invocation.log or default_address()):
+    if is_broker_address(resolve(invocation.log).address):
         raise UsageError(
             "users, tokens and permissions are changed where the log is",
             hint="on the broker's machine, with -l and the log's directory; the broker sees the change",
