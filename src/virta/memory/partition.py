@@ -22,6 +22,7 @@ from virta.clock import Clock
 from virta.errors import Closed, Corrupt, HistoryChanged, NotFound, StorageFailed, VirtaError
 from virta.memory.dumper import Dumper
 from virta.memory.tail import Budget, TailBuffer
+from virta.memory.turns import Turns
 from virta.memory.wake import Watch, process_wakeups
 from virta.settings import Settings
 from virta.storage import statistics
@@ -70,6 +71,7 @@ class Partition:
         # writing side
         self._queue: deque[list[Append]] = deque()
         self._committing = threading.Lock()
+        self._turns = Turns(self._settle, self.sync)
         self._committer: Committer | None = None
         self._syncing = threading.Lock()
         self._synced_offset = -1
@@ -109,30 +111,60 @@ class Partition:
         if self._closed is not None:
             raise Closed(self._closed)
         self._queue.append(appends)
+        if durability is Durability.DISK:
+            self._turns.append(appends)
+        else:
+            self._settle(appends, durability)
+        for append in appends:
+            if append.error is not None:
+                raise append.error
+
+    def _settle(self, appends: list[Append], durability: Durability = Durability.DISK) -> None:
+        """Commit what is queued until these blocks have their place or their error."""
         last = appends[-1]
         with self._committing:
             while not last.done:
                 self._commit_queued(durability)
-        for append in appends:
-            if append.error is not None:
-                raise append.error
-        if durability is Durability.DISK:
-            # rows that a producer sent twice may have been written by a process that died before its sync
-            self.sync(last.block.header.end_offset if last.block is not None else None)
 
     def append_one(self, append: Append, durability: Durability) -> None:
         """As `append`, for one block without conditions; the shortest way when nobody else is at it."""
-        committing = self._committing
-        if self._queue or durability is Durability.MEMORY or not committing.acquire(blocking=False):
+        if durability is Durability.DISK:
+            return self._append_one_to_disk(append)
+        if durability is Durability.MEMORY or not self._commit_at_once(append):
             return self.append([append], durability)
+        if append.block is None:
+            assert append.error is not None
+            raise append.error
+        return None
+
+    def _append_one_to_disk(self, append: Append) -> None:
+        turns = self._turns
+        if not turns.begin_alone():
+            return self.append([append], Durability.DISK)
+        try:
+            if not self._commit_at_once(append):
+                if self._closed is not None:
+                    raise Closed(self._closed)
+                self._queue.append([append])
+                self._settle([append])
+            stored = append.block
+            if stored is None:
+                assert append.error is not None
+                raise append.error
+            self.sync(stored.header.end_offset)
+        finally:
+            turns.end()
+        return None
+
+    def _commit_at_once(self, append: Append) -> bool:
+        """Commit one block if nobody else is at it and nothing has to be found out first."""
+        committing = self._committing
+        if self._queue or not committing.acquire(blocking=False):
+            return False
         try:
             committer = self._committer
             if committer is None or self._failure is not None:
-                committing.release()
-                try:
-                    return self.append([append], durability)
-                finally:
-                    committing.acquire()
+                return False
             committer.commit_one(append)
             if committer.controls:
                 self.tail.offer(committer.take_controls())
@@ -142,12 +174,7 @@ class Partition:
                 self._note_unsynced(append.prepared.size)
         finally:
             committing.release()
-        if stored is None:
-            assert append.error is not None
-            raise append.error
-        if durability is Durability.DISK:
-            self.sync(stored.header.end_offset)
-        return None
+        return True
 
     def _commit_queued(self, durability: Durability) -> None:
         """Commit what has gathered, this thread's append among it."""
