@@ -390,13 +390,15 @@ class Partition:
 
     def _refresh(self) -> bool:
         self._check_open()
-        cuts = self._view.cuts
+        cuts, rewrites = self._view.cuts, self._view.rewrites
         try:
             changed = self._view.refresh()
         except OSError as error:
             raise storage_error(error, self.paths.root, "reading") from error
         if self._view.cuts != cuts:
             self.tail.clear()
+        elif self._view.rewrites != rewrites:
+            self.tail.forget_before(self._view.manifest.active.base)  # rows may have been erased
         return changed
 
     def _check_open(self) -> None:
@@ -433,8 +435,9 @@ class Partition:
                 raise self._view.removed(offset)
             newest = self._view.next_offset
             stretch = self._view.plan(offset, newest if end is None else max(end, offset + 1), most=1)[0]
+            generation = self._view.manifest.generation
         blocks = self.read_stretch(stretch, max_bytes=max_bytes, verify=verify)
-        if blocks[-1].header.end_offset == newest:
+        if blocks[-1].header.end_offset == newest and self._view.manifest.generation == generation:
             self.tail.offer(blocks)
         return blocks
 
@@ -535,7 +538,7 @@ class Partition:
         newest = self.tail.newest()
         if newest is not None and newest.header.end_offset == offset:
             hash_ = newest.header.hash
-        elif found := self.tail.read(offset, max_bytes=1):
+        elif (found := self.tail.read(offset, max_bytes=1)) and not found[0].header.is_rewritten:
             hash_ = found[0].previous
         elif locked:
             hash_ = self._view.hash_before(offset)
@@ -643,6 +646,27 @@ class Partition:
     def topic_version(self) -> int:
         """The version of the topic that is in force here, as far as has been looked."""
         return self._view.state.topic_version
+
+    @property
+    def row_count(self) -> int:
+        """How many rows there are: fewer than offsets where rows were compacted or erased."""
+        with self._reading:
+            self._refresh()
+            sealed = sum(entry.rows for entry in self._view.manifest.segments[:-1])
+            base = self._view.manifest.active.base
+            return sealed + max(self._view.next_offset, self.tail.end_offset) - base
+
+    def count(self, start: int, end: int) -> int:
+        """How many rows have offsets from `start` up to `end`, from the chain where that can tell."""
+        with self._reading:
+            gaps = any(entry.rows < entry.end - entry.base for entry in self._view.manifest.segments[:-1])
+            if not gaps:
+                return max(0, end - start)
+            active = self._view.manifest.active.base
+            stretches = self._view.plan(start, min(end, active)) if start < active else []
+        return max(0, end - max(start, active)) + sum(
+            stretch.segment.count_rows(stretch.start, stretch.stop, start, end) for stretch in stretches
+        )
 
     def stats(self) -> Stats:
         with self._reading:
