@@ -25,6 +25,7 @@ from virta.metadata.catalog import Catalog, TopicRecord
 from virta.metadata.internal import INTERNAL_TOPICS, check_not_internal, is_internal
 from virta.metadata.schemas import build_schema, stored_schema, user_schema
 from virta.query.engine import Engine, Parameters
+from virta.query.names import ALL_ROWS
 from virta.query.result import Result
 from virta.settings import Settings
 from virta.steward import doctor
@@ -35,6 +36,7 @@ from virta.storage.filesystem import check_writable_place
 from virta.topics.configuration import new_config
 from virta.topics.events import CREATED, DELETED, EventLog
 from virta.topics.schema import SchemaSource
+from virta.topics.snapshot import TopicSnapshot
 from virta.topics.topic import Topic, combined
 from virta.types import Event, Kind, Stats, VerifyReport
 
@@ -59,7 +61,7 @@ class Log:
         self._key = (id(files) if files is not None else 0, self._catalog.log_id, str(self.path))
         self._budget, self._dumper = registry.log_memory(self._key, self.settings)
         self._events = EventLog(self._internal_topic)
-        self._queries = Engine(self._catalog.names, lambda name: self.topic(name).snapshot())
+        self._queries = Engine(self._catalog.names, self._queried)
         self._lock = threading.Lock()
         self._topics: dict[str, Topic] = {}
         self._held: list[tuple[Any, ...]] = []
@@ -83,6 +85,13 @@ class Log:
                 known = Topic(self._catalog, record, self._open_partition, self._events)
                 self._topics[name] = known
             return known
+
+    def _queried(self, name: str) -> TopicSnapshot:
+        """What a query reads under a name: an update topic is its table, and `name@:` all of its rows."""
+        topic = self.topic(name.removesuffix(ALL_ROWS))
+        if topic.kind is Kind.UPDATE and not name.endswith(ALL_ROWS):
+            return topic.table().snapshot()
+        return topic.snapshot()
 
     def _internal_topic(self, name: str, *, create: bool) -> Topic:
         """A topic of Virta's own; made when its first row comes."""

@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -81,6 +82,7 @@ class Partition:
         self._unsynced_since: float | None = None
         self._failure: VirtaError | None = None
         self._closed: str | None = None
+        self._shared: dict[str, Any] = {}
         self._recover_after_boot()
 
     def _recover_after_boot(self) -> None:
@@ -586,6 +588,18 @@ class Partition:
         if blocks:
             self.tail.offer(blocks)
 
+    def mark_of_now(self) -> tuple[int, ...]:
+        """Changes with everything that readers can see here: to know by one look that nothing happened."""
+        with self._reading:
+            self._refresh()
+            view = self._view
+            return view.manifest.generation, view.blocks, view.cuts, view.next_offset, self.tail.end_offset
+
+    def shared(self, name: str, make: Callable[[], Any]) -> Any:
+        """What all handles of this partition in this process have in common, made by the first of them."""
+        found = self._shared.get(name)
+        return found if found is not None else self._shared.setdefault(name, make())
+
     @property
     def happenings(self) -> int:
         """Changes when something happens to the partition: told by notifications, not by looking."""
@@ -721,6 +735,7 @@ class Partition:
             self._closed = why
             process_wakeups().forget(self._watch)
             self.tail.clear()
+            self._shared.clear()
             if self._committer is not None:
                 self._committer.close()
                 self._committer.view.close()

@@ -57,7 +57,9 @@ class Engine:
         """Check the query, fix every topic in it to its rows of this moment, and bind it."""
         with self._cursor(external_access) as cursor:
             _check_reads(cursor, query)
-        snapshots = [self._snapshot_of(name) for name in names.mentioned(query, self._topic_names())]
+        mentioned = names.mentioned(query, self._topic_names())
+        mentioned += [name + names.ALL_ROWS for name in mentioned if name + names.ALL_ROWS in query]
+        snapshots = [(name, self._snapshot_of(name)) for name in mentioned]
         given = _plain(parameters)
         made = Result(query, lambda: self._open(query, given, snapshots, external_access))
         with self._lock:
@@ -65,7 +67,11 @@ class Engine:
         return made
 
     def _open(
-        self, query: str, parameters: Any, snapshots: Sequence[TopicSnapshot], external_access: bool
+        self,
+        query: str,
+        parameters: Any,
+        snapshots: Sequence[tuple[str, TopicSnapshot]],
+        external_access: bool,
     ) -> Opened:
         """A cursor of its own with the query bound in it; nothing is read yet."""
         cursor = self._cursor(external_access)
@@ -75,8 +81,8 @@ class Engine:
             raise self._explained(error, failures) from error
 
         try:
-            for snapshot in snapshots:
-                register(cursor, snapshot.name, snapshot, failures)
+            for name, snapshot in snapshots:
+                register(cursor, name, snapshot, failures)
             cursor.execute("BEGIN TRANSACTION READ ONLY")
             relation = cursor.sql(query, params=parameters)
         except Exception as error:

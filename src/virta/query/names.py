@@ -14,6 +14,8 @@ from virta.errors import UsageError
 _WORD = re.compile(r"\w+")
 _PLAIN = re.compile(r"[^\W\d]\w*")
 # Queries about the catalog are about all topics.
+# Behind the name of an update topic: all of its rows, not only the newest of each key.
+ALL_ROWS = "@:"
 _ABOUT_ALL = {"show", "information_schema", "duckdb_tables", "duckdb_views", "duckdb_columns"}
 
 

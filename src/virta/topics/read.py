@@ -479,13 +479,17 @@ class Selection:
         return f"Selection({self.topic!r}{', ' if inside else ''}{inside})"
 
     def _repr_html_(self) -> str:
-        table = self.limit(20).to_arrow()
-        head = "".join(f"<th>{_escape(name)}</th>" for name in table.column_names)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{_escape(value)}</td>" for value in row.values()) + "</tr>"
-            for row in table.to_pylist()
-        )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return html_table(self.limit(20).to_arrow())
+
+
+def html_table(table: pa.Table) -> str:
+    """Rows as notebooks show them."""
+    head = "".join(f"<th>{_escape(name)}</th>" for name in table.column_names)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{_escape(value)}</td>" for value in row.values()) + "</tr>"
+        for row in table.to_pylist()
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _between(batch: pa.RecordBatch, header: Header, start: int, end: int) -> pa.RecordBatch:

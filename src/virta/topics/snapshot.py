@@ -15,6 +15,8 @@ column. `verify` does it.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -54,7 +56,7 @@ class Range:
 
     @property
     def is_all(self) -> bool:
-        return self == _ALL
+        return self == ALL
 
     def inside(self, other: Range) -> Range:
         """What lies in both."""
@@ -79,7 +81,7 @@ class Range:
         return batch if mask.true_count == len(mask) else batch.filter(mask)
 
 
-_ALL = Range()
+ALL = Range()
 
 
 def _picked(choose: Any, *moments: int | None) -> int | None:
@@ -92,7 +94,7 @@ def _moment(microseconds: int) -> pa.Scalar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
+class Run:
     """Blocks `start` to `stop` of one segment; `mapped` when their bytes are, from the file's beginning."""
 
     segment: Segment
@@ -100,58 +102,70 @@ class _Run:
     stop: int
     mapped: memoryview | None
 
-    def part(self, start: int, stop: int) -> _Run:
-        return _Run(segment=self.segment, start=start, stop=stop, mapped=self.mapped)
+    def part(self, start: int, stop: int) -> Run:
+        return Run(segment=self.segment, start=start, stop=stop, mapped=self.mapped)
 
 
 class PartitionSnapshot:
     """One partition up to one end offset. Its segments stay readable, whatever retention does."""
 
     def __init__(self, stored: StoredPartition) -> None:
-        self._identity = stored.identity
+        self.identity = stored.identity
         while True:
             with stored.view() as view:
                 self.start, self.end = view.start_offset, view.next_offset
                 stretches = view.plan(self.start, self.end)
-                self._runs = [run for stretch in stretches for run in _runs(view, stretch)]
+                self.runs = [run for stretch in stretches for run in _runs(view, stretch)]
             # rows that are in memory only follow what is on disk
-            self._tail = stored.tail.read(self.end, max_bytes=_NO_END)
-            if self._tail or stored.tail.end_offset <= self.end:
+            self.tail = stored.tail.read(self.end, max_bytes=_NO_END)
+            if self.tail or stored.tail.end_offset <= self.end:
                 break
-        if self._tail:
-            self.end = self._tail[-1].header.end_offset
+        if self.tail:
+            self.end = self.tail[-1].header.end_offset
+
+    def by_segment(self) -> Iterator[list[Run]]:
+        """The runs of each segment, which together are its blocks from the first with rows on."""
+        for _, runs in itertools.groupby(self.runs, key=lambda run: run.segment.entry.base):
+            yield list(runs)
 
     def batches(self, schema: pa.Schema, columns: Sequence[int], wanted: Range) -> Iterator[pa.RecordBatch]:
         """The chosen columns of the rows in the range, in the form of `schema`."""
-        for run in self._runs:
+        for run in self.runs:
             narrowed = _narrowed(run, wanted)
             if narrowed.start < narrowed.stop:
                 yield from self._read(narrowed, schema, columns, wanted)
-        for stored in self._tail:
+        for stored in self.tail:
             if stored.header.rows:
                 batch = wanted.cut(unify(stored.decode(), schema))
                 yield batch.select(list(columns))
 
     def _read(
-        self, run: _Run, schema: pa.Schema, columns: Sequence[int], wanted: Range
+        self, run: Run, schema: pa.Schema, columns: Sequence[int], wanted: Range
     ) -> Iterator[pa.RecordBatch]:
-        try:
+        with reading(self, run.segment):
             if wanted.is_all:
-                yield from _whole(run, schema, columns)
+                yield from blocks_of(run, schema, columns)
                 return
             last = run.stop - 1
             yield from _edge(run.part(run.start, run.start + 1), schema, columns, wanted)
             if last > run.start:
-                yield from _whole(run.part(run.start + 1, last), schema, columns)
+                yield from blocks_of(run.part(run.start + 1, last), schema, columns)
                 yield from _edge(run.part(last, run.stop), schema, columns, wanted)
-        except Corrupt as error:
-            error.topic, error.partition = self._identity.topic, self._identity.number
-            raise
-        except OSError as error:
-            raise storage_error(error, run.segment.data_path, "reading") from error
 
 
-def _runs(view: View, stretch: Stretch) -> Iterator[_Run]:
+@contextlib.contextmanager
+def reading(snapshot: PartitionSnapshot, segment: Segment) -> Iterator[None]:
+    """What goes wrong in reading a segment says where it was."""
+    try:
+        yield
+    except Corrupt as error:
+        error.topic, error.partition = snapshot.identity.topic, snapshot.identity.number
+        raise
+    except OSError as error:
+        raise storage_error(error, segment.data_path, "reading") from error
+
+
+def _runs(view: View, stretch: Stretch) -> Iterator[Run]:
     """A stretch as what is mapped and what is not: of the active segment all that is synced is.
 
     Nothing below the synced watermark is ever cut, so a mapping of it does not die.
@@ -160,14 +174,14 @@ def _runs(view: View, stretch: Stretch) -> Iterator[_Run]:
     entry, known = segment.entry, view.state
     if not entry.is_active:
         data = segment.read_data(0, entry.data_length)
-        yield _Run(segment=segment, start=start, stop=stop, mapped=data)
+        yield Run(segment=segment, start=start, stop=stop, mapped=data)
         return
     synced = min(known.synced_blocks, stop) if known.is_of(entry) else 0
     if start < synced:
         data = _mapped(view, segment, known.synced_length)
-        yield _Run(segment=segment, start=start, stop=synced, mapped=data)
+        yield Run(segment=segment, start=start, stop=synced, mapped=data)
     if max(start, synced) < stop:
-        yield _Run(segment=segment, start=max(start, synced), stop=stop, mapped=None)
+        yield Run(segment=segment, start=max(start, synced), stop=stop, mapped=None)
 
 
 def _mapped(view: View, segment: Segment, length: int) -> memoryview | None:
@@ -177,7 +191,7 @@ def _mapped(view: View, segment: Segment, length: int) -> memoryview | None:
         return None  # the file is shorter than what was synced: reading it tells what is damaged
 
 
-def _narrowed(run: _Run, wanted: Range) -> _Run:
+def _narrowed(run: Run, wanted: Range) -> Run:
     """The blocks of a run that can hold rows in the range, found by bisection of the chain."""
     if wanted.is_all:
         return run
@@ -193,14 +207,14 @@ def _narrowed(run: _Run, wanted: Range) -> _Run:
     return run.part(start, stop)
 
 
-def _edge(run: _Run, schema: pa.Schema, columns: Sequence[int], wanted: Range) -> Iterator[pa.RecordBatch]:
+def _edge(run: Run, schema: pa.Schema, columns: Sequence[int], wanted: Range) -> Iterator[pa.RecordBatch]:
     """A block of which only some rows may be wanted."""
-    for batch in _whole(run, schema, range(len(schema))):
+    for batch in blocks_of(run, schema, range(len(schema))):
         yield wanted.cut(batch).select(list(columns))
 
 
-def _whole(run: _Run, schema: pa.Schema, columns: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    """All rows of some blocks."""
+def blocks_of(run: Run, schema: pa.Schema, columns: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    """All rows of some blocks, a batch for each that has any."""
     stored = run.segment.schema
     same = stored.equals(schema, check_metadata=True)
     fields = list(columns) if same else list(range(len(stored)))
@@ -209,7 +223,7 @@ def _whole(run: _Run, schema: pa.Schema, columns: Sequence[int]) -> Iterator[pa.
             yield batch if same else unify(batch, schema).select(list(columns))
 
 
-def _pieces(run: _Run) -> Iterator[tuple[Any, int]]:
+def _pieces(run: Run) -> Iterator[tuple[Any, int]]:
     """The bytes of a run's blocks, and how many rows they hold: all at once where they are mapped."""
     if run.stop <= run.start:
         return
@@ -226,7 +240,7 @@ def _pieces(run: _Run) -> Iterator[tuple[Any, int]]:
         at = stop
 
 
-def _bytes_of(run: _Run, start: int, end: int) -> Any:
+def _bytes_of(run: Run, start: int, end: int) -> Any:
     if run.mapped is None:
         data = run.segment.read_data(start, end - start)
     else:
@@ -300,7 +314,7 @@ class TopicSnapshot:
         """How many offsets it covers: no fewer than its rows."""
         return sum(part.end - part.start for part in self._partitions)
 
-    def batches(self, columns: Sequence[int] | None = None, wanted: Range = _ALL) -> Iterator[pa.RecordBatch]:
+    def batches(self, columns: Sequence[int] | None = None, wanted: Range = ALL) -> Iterator[pa.RecordBatch]:
         """Columns by their place in the schema; all of them when none are named."""
         chosen = range(len(self.schema)) if columns is None else columns
         for part in self._partitions:
@@ -309,7 +323,7 @@ class TopicSnapshot:
     def reader(
         self,
         columns: Sequence[int] | None = None,
-        wanted: Range = _ALL,
+        wanted: Range = ALL,
         *,
         on_error: Callable[[BaseException], None] | None = None,
     ) -> pa.RecordBatchReader:

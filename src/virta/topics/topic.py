@@ -12,16 +12,20 @@ from virta.errors import Denied, NotFound, UsageError, VirtaError
 from virta.memory.partition import Partition as StoredPartition
 from virta.metadata.catalog import Catalog, TopicRecord
 from virta.metadata.internal import check_not_internal
-from virta.metadata.schemas import DELETED, check_keys, evolve, stored_schema, user_schema
+from virta.metadata.schemas import DELETED, check_keys, evolve, stored_schema, user_schema, written_schema
 from virta.storage import state
 from virta.topics.append import Appender, finish_change
 from virta.topics.configuration import changed_config
 from virta.topics.events import ALTERED, LOCKED, SCHEMA_CHANGED, EventLog
+from virta.topics.key_values import KeyReader
+from virta.topics.lookup import Lookup
 from virta.topics.partition import Partition
 from virta.topics.read import Moment, Place, Row, Selection, between, chosen
 from virta.topics.schema import SchemaSource
 from virta.topics.snapshot import TopicSnapshot
 from virta.topics.spread import Spread
+from virta.topics.table import AsOf, Table
+from virta.topics.tombstones import tombstones
 from virta.topics.verify import verify_topic
 from virta.topics.writer import DEFAULT_BYTES, DEFAULT_LINGER_SECONDS, DEFAULT_ROWS, Writer
 from virta.types import Ack, Kind, Stats, Token, TopicConfig, VerifyReport
@@ -46,6 +50,7 @@ class Topic:
         ]
         self._appenders: dict[int, Appender] = {}
         self._spread = Spread(self._appender, len(self._stored))
+        self._keys: tuple[pa.Schema, KeyReader] | None = None
         self._now_us = catalog.clock.now_us
 
     # -- what it is --------------------------------------------------------------------------
@@ -136,6 +141,53 @@ class Topic:
     def _append_own(self, rows: Any) -> Ack:
         """Append to a topic that Virta keeps for itself."""
         return self._appender(0).append(rows)
+
+    # -- a topic of kind update: a table by its keys -----------------------------------------------
+
+    def _check_update(self, what: str) -> TopicRecord:
+        record = self._schemas.record
+        if record.config.kind is not Kind.UPDATE:
+            raise UsageError(
+                f"{what} is for topics of kind 'update', and {self.name!r} is of kind '{record.config.kind}'",
+                hint="every row of it stays; create_topic(kind='update', keys=[…]) makes a table",
+            )
+        return record
+
+    def _key_reader(self) -> KeyReader:
+        schema, keys = self._schemas.newest(), self._schemas.record.config.keys
+        known = self._keys
+        if known is None or known[0] is not schema:
+            known = self._keys = schema, KeyReader(schema, keys)
+        return known[1]
+
+    def _lookup(self, stored: StoredPartition) -> Lookup:
+        found: Lookup = stored.shared("lookup", lambda: Lookup(stored, self._schemas))
+        return found
+
+    def get(self, key: Any) -> Row | None:
+        """The row of a key as it is now; None where there is none. One key column: its value will do."""
+        self._check_update("get()")
+        wanted = self._key_reader().read(key)
+        if len(self._stored) == 1:
+            return self._lookup(self._stored[0]).get(wanted)
+        found = [row for stored in self._stored if (row := self._lookup(stored).get(wanted)) is not None]
+        return max(found, key=lambda row: row.timestamp, default=None)
+
+    def table(self, *, as_of: AsOf | None = None) -> Table:
+        """The newest row of each key, lazily; or what it was before an offset or a time."""
+        self._check_update("table()")
+        whole = Table(self.name, self._stored, self._schemas, self._now_us)
+        return whole if as_of is None else whole.as_of(as_of)
+
+    def delete(self, keys: Any) -> Ack:
+        """Delete the rows of these keys: one key, a list of them, or Arrow with the key columns."""
+        self._check_update("delete()")
+        self._fresh()
+        batches = self._key_reader().batches(keys)
+        written = written_schema(self._schemas.newest())
+        return self.append(pa.Table.from_batches([tombstones(batch, written) for batch in batches], written))
+
+    # -- writers ----------------------------------------------------------------------------------
 
     def writer(
         self,
