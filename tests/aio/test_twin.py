@@ -9,10 +9,19 @@ from typing import Any, get_type_hints
 import pytest
 
 import virta
-from virta.aio import AsyncLog, AsyncPartition, AsyncSelection, AsyncTopic, AsyncWriter, Opening
+from virta.aio import (
+    AsyncLog,
+    AsyncPartition,
+    AsyncSelection,
+    AsyncTable,
+    AsyncTopic,
+    AsyncWriter,
+    Opening,
+)
 from virta.log import Log
 from virta.topics.partition import Partition
 from virta.topics.read import Selection
+from virta.topics.table import Table
 from virta.topics.topic import Topic
 from virta.topics.writer import Writer
 
@@ -20,6 +29,7 @@ PAIRS = [
     (Log, AsyncLog),
     (Topic, AsyncTopic),
     (Selection, AsyncSelection),
+    (Table, AsyncTable),
     (Partition, AsyncPartition),
     (Writer, AsyncWriter),
 ]
@@ -28,7 +38,7 @@ PAIRS = [
 PARTS = {"stored", "by_partition", "steps", "row_steps", "chosen_columns", "put", "look", "snapshot"}
 
 # What only names or narrows is the same on both sides, without an await.
-NARROWING = {"since", "until", "where", "columns", "limit", "newest", "partition"}
+NARROWING = {"since", "until", "where", "columns", "limit", "newest", "partition", "table", "as_of"}
 ITERATIONS = {"tail", "tail_batches", "batches", "stream"}
 CONTEXTS = {"writer"}
 PLAIN_PROPERTIES = {

@@ -13,10 +13,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import virta
-from virta.aio import AsyncLog, AsyncPartition, AsyncReading, AsyncSelection, AsyncTopic, AsyncWriter, Opening
+from virta.aio import (
+    AsyncLog,
+    AsyncPartition,
+    AsyncReading,
+    AsyncSelection,
+    AsyncTable,
+    AsyncTopic,
+    AsyncWriter,
+    Opening,
+)
 from virta.aio.result import AsyncResult
 
-TWINS = (AsyncLog, AsyncTopic, AsyncSelection, AsyncPartition, AsyncWriter, AsyncResult)
+TWINS = (AsyncLog, AsyncTopic, AsyncSelection, AsyncTable, AsyncPartition, AsyncWriter, AsyncResult)
 
 
 class Loop:

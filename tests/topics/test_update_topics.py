@@ -133,8 +133,11 @@ def test_a_topic_is_the_dict_of_its_newest_rows(
 def test_without_the_derived_files_it_is_the_same(path: Path) -> None:
     with virta.open(path) as log:
         model = Model(log, "text", seed=3, segment_bytes=64 * 1024)
-        for _ in range(60):
+        for _ in range(40):
             model.step()
+            rows = [model.row() for _ in range(60)]
+            model.topic.append(rows)
+            model.rows = {**model.rows, **{model.key_of(row): row for row in rows}}
         model.check(model.topic)
     files = sorted(path.rglob("*.keys"))
     assert len(files) > 1

@@ -5,6 +5,7 @@ from virta.aio.partition import AsyncPartition as AsyncPartition
 from virta.aio.reading import AsyncReading as AsyncReading
 from virta.aio.result import AsyncResult as AsyncResult
 from virta.aio.selection import AsyncSelection as AsyncSelection
+from virta.aio.table import AsyncTable as AsyncTable
 from virta.aio.topic import AsyncTopic as AsyncTopic
 from virta.aio.worker import Opening as Opening
 from virta.aio.writer import AsyncWriter as AsyncWriter

@@ -10,9 +10,11 @@ import pyarrow as pa
 from virta.aio.partition import AsyncPartition
 from virta.aio.reading import AsyncReading
 from virta.aio.selection import AsyncSelection
+from virta.aio.table import AsyncTable
 from virta.aio.worker import Opening, Worker
 from virta.aio.writer import AsyncWriter
 from virta.topics.read import Moment, Place, Row
+from virta.topics.table import AsOf
 from virta.topics.topic import Topic
 from virta.topics.writer import DEFAULT_BYTES, DEFAULT_LINGER_SECONDS, DEFAULT_ROWS
 from virta.types import Ack, Kind, Stats, Token, TopicConfig, VerifyReport
@@ -79,6 +81,22 @@ class AsyncTopic:
         return await self._worker.run(
             self._sync.append, rows, partition=partition, if_next_offset=if_next_offset
         )
+
+    # -- a topic of kind update: a table by its keys -----------------------------------------------
+
+    async def get(self, key: Any) -> Row | None:
+        """The row of a key as it is now; None where there is none. One key column: its value will do."""
+        return await self._worker.run(self._sync.get, key)
+
+    def table(self, *, as_of: AsOf | None = None) -> AsyncTable:
+        """The newest row of each key, lazily; or what it was before an offset or a time."""
+        return AsyncTable(self._worker, self._sync.table(as_of=as_of))
+
+    async def delete(self, keys: Any) -> Ack:
+        """Delete the rows of these keys: one key, a list of them, or Arrow with the key columns."""
+        return await self._worker.run(self._sync.delete, keys)
+
+    # -- writers ----------------------------------------------------------------------------------
 
     def writer(
         self,

@@ -194,6 +194,9 @@ class _DeletedColumn(Column):
 
     __slots__ = ()
 
+    def build(self, values: Sequence[Any], first_row: int = 0) -> pa.Array:
+        return super().build([False if value is None else value for value in values], first_row)
+
     def nulls(self, count: int) -> pa.Array:
         return pa.repeat(pa.scalar(False), count)
 

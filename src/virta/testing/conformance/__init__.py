@@ -19,6 +19,7 @@ from virta.testing.conformance.partitions import PartitionConformance as Partiti
 from virta.testing.conformance.reading import ReadConformance as ReadConformance
 from virta.testing.conformance.rows import RowConformance as RowConformance
 from virta.testing.conformance.spread import SpreadConformance as SpreadConformance
+from virta.testing.conformance.tables import TableConformance as TableConformance
 from virta.testing.conformance.tailing import TailConformance as TailConformance
 from virta.testing.conformance.topics import TopicConformance as TopicConformance
 from virta.testing.conformance.writers import WriterConformance as WriterConformance
@@ -33,6 +34,7 @@ class LogConformance(
     TailConformance,
     PartitionConformance,
     SpreadConformance,
+    TableConformance,
     EventConformance,
 ):
     """All of it."""
