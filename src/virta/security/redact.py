@@ -19,7 +19,10 @@ _SECRET_NAMES = re.compile(
 # What is named so and says nothing: where a secret lies, whose it is, when it ends.
 _HARMLESS = re.compile(r"(_file|_path|_id|_count|_expires.*|_name)$", re.IGNORECASE)
 _TOKEN = re.compile(r"virta_[a-z0-9]{6,32}_[A-Za-z0-9_\-]{8,}")
-_IN_ADDRESS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.\-]*://[^\s/:@]*):[^\s/@]+@", re.IGNORECASE)
+# Bounded, all of them: a search that begins anew at each letter of a long text never ends.
+_IN_ADDRESS = re.compile(
+    r"(?P<scheme>\b[a-z][a-z0-9+.\-]{0,30}://[^\s/:@]{0,200}):[^\s/@]{1,500}@", re.IGNORECASE
+)
 _IN_QUERY = re.compile(r"(?P<name>[?&;](?:password|token|secret)=)[^&;\s]+", re.IGNORECASE)
 _BEARER = re.compile(r"(?P<kind>\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=\-]{8,}", re.IGNORECASE)
 

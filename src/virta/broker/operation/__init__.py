@@ -1,0 +1,1 @@
+"""Running a broker: settings, logs, metrics, health, certificates, start and stop."""

@@ -1,0 +1,115 @@
+"""What a running broker tells: one line per event on stderr, for people or for machines.
+
+    2026-11-18T10:00:00.123Z info    refused  connection=c17 address=10.0.0.9 error=denied message="…"
+    {"time": "2026-11-18T10:00:00.123Z", "level": "info", "event": "refused", "connection": "c17", …}
+
+Every field passes through `redact`, and so do messages of other libraries and tracebacks: what
+looks like a secret of ours does not get into a log whoever wrote it. Line breaks in values are
+escaped, so nobody outside can forge a line.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import re
+import sys
+from typing import Any, TextIO
+
+from virta.security.redact import redact, redact_text
+
+ROOT = "virta"
+_PLAIN = re.compile(r"[\w.,:;/@+*#~%$&()\[\]{}<>!?|°^-]+")
+# One field: a message, not somebody's megabyte.
+_FIELD_CHARACTERS = 2000
+
+
+class Events:
+    """Tells events: a name and fields."""
+
+    def __init__(self, logger: logging.Logger | None = None) -> None:
+        self._logger = logger or logging.getLogger(f"{ROOT}.broker")
+
+    def __call__(self, event: str, /, level: int = logging.INFO, **fields: Any) -> None:
+        if self._logger.isEnabledFor(level):
+            self._logger.log(level, event, extra={"fields": fields})
+
+
+class _Formatter(logging.Formatter):
+    def fields(self, record: logging.LogRecord) -> dict[str, Any]:
+        found: dict[str, Any] = dict(getattr(record, "fields", {}))
+        if record.exc_info and record.exc_info[0] is not None:
+            found["exception"] = redact_text(self.formatException(record.exc_info))
+        return {name: _short(value) for name, value in redact(found).items() if value is not None}
+
+    @staticmethod
+    def event(record: logging.LogRecord) -> str:
+        return redact_text(record.getMessage())
+
+    @staticmethod
+    def time(record: logging.LogRecord) -> str:
+        moment = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+class JsonFormatter(_Formatter):
+    """One JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": self.time(record),
+            "level": record.levelname.lower(),
+            "event": self.event(record),
+            **self.fields(record),
+        }
+        if not record.name.startswith(f"{ROOT}."):
+            line["logger"] = record.name
+        text = json.dumps(line, ensure_ascii=False, default=str)
+        # Some readers take U+2028 and its like for the end of a line.
+        return text if text.isprintable() else json.dumps(line, default=str)
+
+
+class TextFormatter(_Formatter):
+    """Fields as name=value."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        words = [f"{name}={_word(value)}" for name, value in self.fields(record).items()]
+        event = _escaped(self.event(record))
+        return f"{self.time(record)} {record.levelname.lower():<7} {event}  {' '.join(words)}".rstrip()
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > _FIELD_CHARACTERS:
+        return value[:_FIELD_CHARACTERS] + "…"
+    return value
+
+
+def _word(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if _PLAIN.fullmatch(text) else '"' + _escaped(text).replace('"', '\\"') + '"'
+
+
+def _escaped(text: str) -> str:
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+FORMATTERS: dict[str, type[logging.Formatter]] = {"text": TextFormatter, "json": JsonFormatter}
+
+
+def set_up(form: str, level: str, *, stream: TextIO | None = None) -> logging.Handler:
+    """Have everything of `virta`, and warnings of anybody else, told in this form; can be called again."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(FORMATTERS[form]())
+    handler.set_name("virta-broker")
+    root, own = logging.getLogger(), logging.getLogger(ROOT)
+    for old in [each for each in root.handlers if each.get_name() == handler.get_name()]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    own.setLevel(level.upper())
+    return handler
+
+
+def take_down(handler: logging.Handler) -> None:
+    logging.getLogger().removeHandler(handler)
+    logging.getLogger(ROOT).setLevel(logging.NOTSET)
