@@ -11,6 +11,12 @@ PAGES = {
     "": "orders",
     "rows?topic=orders": "following",
     "row?topic=orders&offset=17": "Where it lies",
+    "produce?topic=orders": "Keep what is typed",
+    "produce?topic=orders&how=generate": "Seed",
+    "replay?topic=orders": "Dry run",
+    "settings?topic=orders": "durable up to",
+    "new": "Make it",
+    "sql?q=select user, count(*) as n from orders group by 1&chart=bars": "3 rows in",
 }
 
 
@@ -25,11 +31,10 @@ def test_a_page_is_accessible_in_both_themes_and_fits_a_narrow_screen(page: Any,
     from axe_playwright_python.sync_playwright import Axe
 
     opened(page, path)
-    for theme in ("light", "dark"):
-        page.emulate_media(color_scheme=theme)
-        found = Axe().run(page)
-        assert found.violations_count == 0, theme + found.generate_report()
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
     page.set_viewport_size({"width": 400, "height": 800})
+    page.emulate_media(color_scheme="dark")
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
     found = Axe().run(page)
     assert found.violations_count == 0, found.generate_report()

@@ -20,16 +20,24 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
-from virta.console import pages, row_api, topic_api
+from virta.console import download, pages, row_api, sql_api, topic_api, topic_changes, writing
 from virta.console.access import Access, OpenAccess
+from virta.console.generating import generate
 from virta.console.guard import Guard
 from virta.console.hub import Hub
 from virta.console.live import STREAMS, Connection, error_of
+from virta.console.replaying import replay
 from virta.console.search import search
 from virta.console.state import Console
 from virta.errors import DamageError, Denied, NotFound, UnavailableError, UsageError, VirtaError
 
-_STREAMS = {**STREAMS, "search": search}
+_STREAMS = {
+    **STREAMS,
+    "search": search,
+    "generate": generate,
+    "replay": replay,
+    "sql": sql_api.sql,
+}
 
 STATIC = Path(__file__).parent / "static"
 
@@ -82,6 +90,10 @@ def _routes(console: Console) -> list[BaseRoute]:
         *pages.routes(),
         *topic_api.routes(),
         *row_api.routes(),
+        *writing.routes(),
+        *topic_changes.routes(),
+        *download.routes(),
+        *sql_api.routes(),
         WebSocketRoute("/live", live),
         Route("/healthz", _healthy),
         Mount("/static", _Static(directory=STATIC), name="static"),

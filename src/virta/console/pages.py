@@ -22,9 +22,17 @@ PAGES: dict[str, tuple[str, str, str]] = {
     "": ("Topics", "topics", "topics"),
     "rows": ("Rows", "rows", "topics"),
     "row": ("Row", "row", "topics"),
+    "produce": ("Produce", "produce", "topics"),
+    "replay": ("Replay", "replay", "topics"),
+    "settings": ("Settings", "settings", "topics"),
+    "new": ("New topic", "new", "topics"),
+    "sql": ("SQL", "sql", "sql"),
 }
 
-NAVIGATION: tuple[tuple[str, str, str], ...] = (("topics", "./", "Topics"),)
+NAVIGATION: tuple[tuple[str, str, str], ...] = (
+    ("topics", "./", "Topics"),
+    ("sql", "sql", "SQL"),
+)
 
 
 def routes() -> list[Route]:

@@ -13,7 +13,7 @@ from virta.console import payloads
 from virta.console.access import READ, check
 from virta.console.requests import answer, console_of, number_of, text_of
 from virta.console.state import Console
-from virta.console.values import VALUE_LIMIT, encode_column, is_binary
+from virta.console.values import VALUE_LIMIT, columns_of, encode_column, is_binary
 from virta.errors import NotFound
 
 # A value that is shown whole: beyond it the browser would be busy with nothing else.
@@ -67,9 +67,7 @@ def _field(field: pa.Field, column: pa.Array, keys: list[str]) -> dict[str, Any]
     shown = encode_column(column, VALUE_LIMIT)[0]
     data = bytes_of(column)
     found: dict[str, Any] = {
-        "name": field.name,
-        "type": str(field.type),
-        "nullable": field.nullable,
+        **columns_of(pa.schema([field]))[0],
         "key": field.name in keys,
         "value": shown,
         "size": None if data is None else len(data),

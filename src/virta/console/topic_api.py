@@ -11,9 +11,11 @@ from starlette.routing import Route
 
 from virta import requests as ranges
 from virta.console.access import ALTER, DELETE, READ, WRITE, check
+from virta.console.generating import templates_for
 from virta.console.reading import WINDOW_ROWS, offset_at
 from virta.console.requests import answer, console_of, number_of, text_of
 from virta.console.state import Console
+from virta.console.topic_changes import words_of
 from virta.console.values import columns_of, dump, encode_rows
 from virta.errors import UsageError
 
@@ -58,6 +60,8 @@ def describe(console: Console, name: str) -> dict[str, Any]:
         "keys": list(config["keys"]),
         "config": {option: _plain(value) for option, value in config.items()},
         "columns": columns_of(found.schema),
+        "words": words_of(found.schema),
+        "templates": templates_for(found.schema),
         "stats": {
             "rows": stats.rows,
             "bytes": stats.bytes,

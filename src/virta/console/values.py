@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from virta.exchange.json_values import to_json
+from virta.exchange.schema_text import text_of
 
 CELL_LIMIT = 256
 # The bound of a value that is looked at alone; more than that comes on demand.
@@ -34,6 +35,7 @@ def columns_of(schema: pa.Schema) -> list[dict[str, Any]]:
         {
             "name": field.name,
             "type": str(field.type),
+            "said": text_of(field).removesuffix("?"),
             "nullable": field.nullable,
             "number": _is_number(field.type),
             "binary": is_binary(field.type),

@@ -64,7 +64,7 @@ function valueOf(place, field) {
   return h(
     "section",
     { class: "value" },
-    h("p", null, h("strong", { text: field.name }), h("span", { class: "dim mono", text: field.type }), field.key ? h("span", { class: "tag", text: "key" }) : null, field.size !== null ? h("span", { class: "dim", text: bytes(field.size) }) : null),
+    h("p", null, h("strong", { text: field.name }), h("span", { class: "dim mono", text: field.said }), field.key ? h("span", { class: "tag", text: "key" }) : null, field.size !== null ? h("span", { class: "dim", text: bytes(field.size) }) : null),
     known.length && field.hex ? null : body,
     known,
     more.children.length ? more : null,
@@ -115,6 +115,7 @@ export async function detail({ topic, partition, offset, onGo, onClose }) {
       "div",
       { class: "actions" },
       h("a", { class: "button", href: link("rows", { topic, partition: partition || null, at: `${Math.max(0, offset - 50)}:${offset + 51}` }), text: "± 50 rows" }),
+      h("a", { class: "button", href: link("produce", { topic, partition: partition || null, row: offset }), text: "Edit and send again" }),
       row.keys ? h("a", { class: "button", href: link("key", { topic, partition: partition || null, offset }), text: "History of this key" }) : null,
     ),
   ];

@@ -53,7 +53,7 @@ class Grid extends HTMLElement {
     this.style.setProperty("--cols", widths.map((each) => `${Math.round(each * 7.55 + 20)}px`).join(" "));
     this.scroller.setAttribute("aria-colcount", columns.length);
     this.head.replaceChildren(
-      ...columns.map((each) => h("span", { role: "columnheader", class: each.number ? "num" : null, title: each.type || null, text: each.name })),
+      ...columns.map((each) => h("span", { role: "columnheader", class: each.number ? "num" : null, title: each.said || null, text: each.name })),
     );
     this.layer.replaceChildren();
     this.pool = [];

@@ -296,6 +296,10 @@ const form = h(
   h("div", { class: "fields" }, seek, where, h("button", { type: "submit", text: "Go" })),
 );
 
+function exportAs() {
+  return h("label", { class: "pick" }, "Export ", h("select", { onchange: (event) => { const form = event.target.value; event.target.value = ""; if (form) location.href = link("api/export", { topic: name, partition: partition || null, at: parameter("at"), where: parameter("where"), form }); } }, ["", "jsonl", "csv", "parquet", "arrow", "tsv", "json"].map((each) => h("option", { value: each, text: each || "choose" }))));
+}
+
 function forms() {
   const at = parameter("at");
   const filter = parameter("where");
@@ -348,7 +352,7 @@ async function start() {
           topic.partitions.map((each) => h("option", { value: String(each.number), selected: each.number === partition, text: `partition ${each.number}` })),
         )
       : null;
-  form.append(h("div", { class: "actions" }, choose, followButton, stopButton, copyAs(forms)));
+  form.append(h("div", { class: "actions" }, choose, followButton, stopButton, exportAs(), copyAs(forms)));
   const stats = topic.stats;
   show(
     page,

@@ -45,7 +45,12 @@ export function topicTabs(topic, here) {
     ),
   );
 }
-const TOPIC_PAGES = [{ path: "rows", name: "Rows" }];
+const TOPIC_PAGES = [
+  { path: "rows", name: "Rows" },
+  { path: "produce", name: "Produce" },
+  { path: "replay", name: "Replay" },
+  { path: "settings", name: "Settings" },
+];
 
 /** Say something for a moment. */
 export function say(text, kind = "note") {

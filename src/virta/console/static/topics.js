@@ -3,13 +3,13 @@ import { h, show } from "./dom.js";
 import { number, rate, bytes, age } from "./format.js";
 import { spark } from "./chart.js";
 import { open } from "./live.js";
-import { page, trouble, link } from "./shell.js";
+import { page, trouble, link, facts } from "./shell.js";
 
 const rows = new Map();
 const body = h("tbody");
 const summary = h("p", { class: "lead", role: "status" }, "Looking at the log");
 const search = h("input", { type: "search", placeholder: "Filter by name", "aria-label": "Filter topics by name", oninput: () => draw() });
-const actions = h("div", { class: "actions" }, search);
+const actions = h("div", { class: "actions" }, search, facts.write ? h("a", { class: "button", href: "new", text: "New topic" }) : null);
 const table = h(
   "div",
   { class: "scroll", tabindex: 0, role: "region", "aria-label": "Topics" },
