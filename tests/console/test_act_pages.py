@@ -80,7 +80,7 @@ def test_deleting_wants_the_name(page: Any, log: Any) -> None:
     expect(button).to_be_disabled()
     dialog.get_by_label("Type doomed to go on").fill("doomed")
     button.click()
-    expect(page.get_by_role("heading", name="Topics")).to_be_visible()
+    expect(page.get_by_role("heading", name="Topics", exact=True)).to_be_visible()
     assert "doomed" not in log.topics()
 
 
