@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from virta.contexts import resolve
 from virta.errors import UsageError
 from virta.log import Log
+from virta.security.address import is_broker_address
 from virta.settings import Settings
 
 if TYPE_CHECKING:
@@ -21,17 +22,35 @@ def open(
     settings: Settings | None = None,
     **components: Any,
 ) -> Log:
-    """Open a log: a directory, made if it is not there (unless `create` is False), or `@name`, a context."""
+    """Open a log: a directory, made if it is not there (unless `create` is False), `virta://host:port`,
+    or `@name`, a context.
+    """
     place = resolve(address).address
     if not place:
         raise UsageError("an empty address names no log")
+    if is_broker_address(place):
+        return _open_remote(place, settings, components)
     if "://" in place:
         scheme = place.split("://", 1)[0]
         raise UsageError(
             f"addresses of the kind {scheme}:// are not known here",
-            hint="give the path of a directory; serving a log over the network comes with a later release",
+            hint="give the path of a directory, or virta://host:port for a broker",
         )
     return Log(place, create=create, settings=settings, **components)
+
+
+def _open_remote(place: str, settings: Settings | None, components: dict[str, Any]) -> Log:
+    try:
+        from virta.client.log import RemoteLog
+
+        return RemoteLog(place, settings=settings, **components)
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("google"):
+            raise
+        raise UsageError(
+            "talking to a broker needs the package protobuf, which is not installed",
+            hint="pip install 'virta[remote]'",
+        ) from error
 
 
 def aopen(

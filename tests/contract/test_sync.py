@@ -1,4 +1,5 @@
-"""The interface users see, line by line: API.md, against a directory.
+"""The interface users see, line by line: API.md, against a directory
+and against a broker.
 
 Lines about SQL, update topics, several partitions and groups are not here yet.
 """
@@ -16,15 +17,20 @@ import pyarrow as pa
 import pytest
 
 import virta
+from tests.served import Served
 from virta import Conflict, NotFound
 
 ROWS = [{"id": n, "user": "ada" if n % 2 else "bob", "amount": n / 2} for n in range(4, 20)]
 SCHEMA = {"id": int, "user": str, "amount": float}
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[Any]:
-    with virta.open(tmp_path / "events") as log:
+@pytest.fixture(params=["directory", "broker"])
+def log(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
+    if request.param == "directory":
+        with virta.open(tmp_path / "events") as log:
+            yield log
+        return
+    with Served(tmp_path / "events") as broker, virta.open(broker.address) as log:
         yield log
 
 

@@ -15,7 +15,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from virta.errors import Closed
 from virta.memory.partition import Partition
-from virta.memory.waiters import process_waiters
 
 Result = TypeVar("Result")
 
@@ -61,7 +60,7 @@ class Worker:
                 self.loop.call_soon_threadsafe(settle, future, error)
 
         self._arrivals.add(future)
-        waiters = [process_waiters().add(partition, offset, answer) for partition, offset in places]
+        stops = [partition.when_there(offset, answer) for partition, offset in places]
         try:
             async with asyncio.timeout(seconds):
                 await future
@@ -69,8 +68,8 @@ class Worker:
         except TimeoutError:
             return False
         finally:
-            for waiter in waiters:
-                process_waiters().remove(waiter)
+            for stop in stops:
+                stop()
             self._arrivals.discard(future)
 
     def tell(self, callback: Callable[..., object]) -> Callable[..., None]:

@@ -38,6 +38,9 @@ SECTIONS = {
             "virta.cli.completion:completion", "Completion of commands and names for your shell."
         ),
     },
+    "Serve": {
+        "serve": Entry("virta.cli.serve:serve", "Serve a log directory over TCP."),
+    },
     "Topics": {
         "topic": Entry("virta.cli.topic:topic", "List, create, show, alter, lock or remove topics."),
     },
@@ -57,11 +60,6 @@ SECTIONS = {
     "Exchange": {
         "export": Entry("virta.cli.export:export", "Write rows to Parquet, Arrow, CSV or JSON lines."),
         "import": Entry("virta.cli.export:import_", "Append the rows of files, each exactly once."),
-    },
-    "Access": {
-        "user": Entry("virta.cli.user:user", "List, add, change or remove the users of a log's broker."),
-        "token": Entry("virta.cli.token:token", "List, create or revoke API tokens."),
-        "permission": Entry("virta.cli.permission:permission", "List, add, remove or try out permissions."),
     },
     "Care": {
         "backup": Entry("virta.cli.backup:backup", "Copy what is new in a log into a backup, verified."),

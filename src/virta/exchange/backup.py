@@ -262,8 +262,7 @@ class _Source:
 
     @property
     def rows(self) -> int:
-        *sealed, active = self.position.manifest.segments
-        return sum(entry.rows for entry in sealed) + self.position.next_offset - active.base
+        return self.position.next_offset - self.position.manifest.segments[0].base
 
 
 class _TopicCopier:

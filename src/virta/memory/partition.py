@@ -23,7 +23,6 @@ from virta.clock import Clock
 from virta.errors import Closed, Corrupt, HistoryChanged, NotFound, StorageFailed, VirtaError
 from virta.memory.dumper import Dumper
 from virta.memory.tail import Budget, TailBuffer
-from virta.memory.turns import Turns
 from virta.memory.wake import Watch, process_wakeups
 from virta.settings import Settings
 from virta.storage import statistics
@@ -72,7 +71,6 @@ class Partition:
         # writing side
         self._queue: deque[list[Append]] = deque()
         self._committing = threading.Lock()
-        self._turns = Turns(self._settle, self.sync)
         self._committer: Committer | None = None
         self._syncing = threading.Lock()
         self._synced_offset = -1
@@ -113,60 +111,30 @@ class Partition:
         if self._closed is not None:
             raise Closed(self._closed)
         self._queue.append(appends)
-        if durability is Durability.DISK:
-            self._turns.append(appends)
-        else:
-            self._settle(appends, durability)
-        for append in appends:
-            if append.error is not None:
-                raise append.error
-
-    def _settle(self, appends: list[Append], durability: Durability = Durability.DISK) -> None:
-        """Commit what is queued until these blocks have their place or their error."""
         last = appends[-1]
         with self._committing:
             while not last.done:
                 self._commit_queued(durability)
+        for append in appends:
+            if append.error is not None:
+                raise append.error
+        if durability is Durability.DISK:
+            # rows that a producer sent twice may have been written by a process that died before its sync
+            self.sync(last.block.header.end_offset if last.block is not None else None)
 
     def append_one(self, append: Append, durability: Durability) -> None:
         """As `append`, for one block without conditions; the shortest way when nobody else is at it."""
-        if durability is Durability.DISK:
-            return self._append_one_to_disk(append)
-        if durability is Durability.MEMORY or not self._commit_at_once(append):
-            return self.append([append], durability)
-        if append.block is None:
-            assert append.error is not None
-            raise append.error
-        return None
-
-    def _append_one_to_disk(self, append: Append) -> None:
-        turns = self._turns
-        if not turns.begin_alone():
-            return self.append([append], Durability.DISK)
-        try:
-            if not self._commit_at_once(append):
-                if self._closed is not None:
-                    raise Closed(self._closed)
-                self._queue.append([append])
-                self._settle([append])
-            stored = append.block
-            if stored is None:
-                assert append.error is not None
-                raise append.error
-            self.sync(stored.header.end_offset)
-        finally:
-            turns.end()
-        return None
-
-    def _commit_at_once(self, append: Append) -> bool:
-        """Commit one block if nobody else is at it and nothing has to be found out first."""
         committing = self._committing
-        if self._queue or not committing.acquire(blocking=False):
-            return False
+        if self._queue or durability is Durability.MEMORY or not committing.acquire(blocking=False):
+            return self.append([append], durability)
         try:
             committer = self._committer
             if committer is None or self._failure is not None:
-                return False
+                committing.release()
+                try:
+                    return self.append([append], durability)
+                finally:
+                    committing.acquire()
             committer.commit_one(append)
             if committer.controls:
                 self.tail.offer(committer.take_controls())
@@ -176,7 +144,35 @@ class Partition:
                 self._note_unsynced(append.prepared.size)
         finally:
             committing.release()
-        return True
+        if stored is None:
+            assert append.error is not None
+            raise append.error
+        if durability is Durability.DISK:
+            self.sync(stored.header.end_offset)
+        return None
+
+    def append_now(self, appends: list[Append], durability: Durability) -> bool:
+        """As `append` without its sync, unless it would have to wait: then False, and nothing happened.
+
+        For event loops. What became of each append stands in it; nothing is raised for them.
+        """
+        if self._closed is not None or self._queue or not self._committing.acquire(blocking=False):
+            return False
+        try:
+            committer = self._committer
+            if committer is None or self._failure is not None:
+                return False
+            try:
+                if not committer.try_acquire():
+                    return False
+            except (VirtaError, OSError):
+                return False  # `append` meets it again, and says it to each
+            self._queue.append(appends)
+            while not appends[-1].done:
+                self._commit_queued(durability)
+            return True
+        finally:
+            self._committing.release()
 
     def _commit_queued(self, durability: Durability) -> None:
         """Commit what has gathered, this thread's append among it."""
@@ -392,15 +388,13 @@ class Partition:
 
     def _refresh(self) -> bool:
         self._check_open()
-        cuts, rewrites = self._view.cuts, self._view.rewrites
+        cuts = self._view.cuts
         try:
             changed = self._view.refresh()
         except OSError as error:
             raise storage_error(error, self.paths.root, "reading") from error
         if self._view.cuts != cuts:
             self.tail.clear()
-        elif self._view.rewrites != rewrites:
-            self.tail.forget_before(self._view.manifest.active.base)  # rows may have been erased
         return changed
 
     def _check_open(self) -> None:
@@ -437,9 +431,8 @@ class Partition:
                 raise self._view.removed(offset)
             newest = self._view.next_offset
             stretch = self._view.plan(offset, newest if end is None else max(end, offset + 1), most=1)[0]
-            generation = self._view.manifest.generation
         blocks = self.read_stretch(stretch, max_bytes=max_bytes, verify=verify)
-        if blocks[-1].header.end_offset == newest and self._view.manifest.generation == generation:
+        if blocks[-1].header.end_offset == newest:
             self.tail.offer(blocks)
         return blocks
 
@@ -540,7 +533,7 @@ class Partition:
         newest = self.tail.newest()
         if newest is not None and newest.header.end_offset == offset:
             hash_ = newest.header.hash
-        elif (found := self.tail.read(offset, max_bytes=1)) and not found[0].header.is_rewritten:
+        elif found := self.tail.read(offset, max_bytes=1):
             hash_ = found[0].previous
         elif locked:
             hash_ = self._view.hash_before(offset)
@@ -578,6 +571,19 @@ class Partition:
                 )
             self._check_present_sometimes()
         return False
+
+    def when_there(self, offset: int, answer: Callable[[BaseException | None], None]) -> Callable[[], None]:
+        """Have somebody told once a row is at the offset, or what went wrong; gives how to stop that."""
+        from virta.memory.waiters import process_waiters  # which looks at partitions itself
+
+        waiters = process_waiters()
+        waiter = waiters.add(self, offset, answer)
+        return lambda: waiters.remove(waiter)
+
+    @staticmethod
+    def wait_with_others(places: Sequence[tuple[Partition, int]], timeout: float | None) -> bool:
+        """Wait until one of several partitions, all of one kind, has a row at its offset."""
+        return _wait_for_files(places, timeout)
 
     def _take_newest(self) -> None:
         """Put the blocks that were waited for into the tail buffer, where their reader finds them."""
@@ -660,27 +666,6 @@ class Partition:
     def topic_version(self) -> int:
         """The version of the topic that is in force here, as far as has been looked."""
         return self._view.state.topic_version
-
-    @property
-    def row_count(self) -> int:
-        """How many rows there are: fewer than offsets where rows were compacted or erased."""
-        with self._reading:
-            self._refresh()
-            sealed = sum(entry.rows for entry in self._view.manifest.segments[:-1])
-            base = self._view.manifest.active.base
-            return sealed + max(self._view.next_offset, self.tail.end_offset) - base
-
-    def count(self, start: int, end: int) -> int:
-        """How many rows have offsets from `start` up to `end`, from the chain where that can tell."""
-        with self._reading:
-            gaps = any(entry.rows < entry.end - entry.base for entry in self._view.manifest.segments[:-1])
-            if not gaps:
-                return max(0, end - start)
-            active = self._view.manifest.active.base
-            stretches = self._view.plan(start, min(end, active)) if start < active else []
-        return max(0, end - max(start, active)) + sum(
-            stretch.segment.count_rows(stretch.start, stretch.stop, start, end) for stretch in stretches
-        )
 
     def stats(self) -> Stats:
         with self._reading:
@@ -771,6 +756,10 @@ def wait_for_any(places: Sequence[tuple[Partition, int]], timeout: float | None)
     """Wait until one of these partitions has a row at its offset; False when the time is over."""
     if len(places) == 1:
         return places[0][0].wait(places[0][1], timeout)
+    return places[0][0].wait_with_others(places, timeout)
+
+
+def _wait_for_files(places: Sequence[tuple[Partition, int]], timeout: float | None) -> bool:
     deadline = None if timeout is None else time.monotonic() + timeout
     together = _Together([partition._watch for partition, _ in places])
 

@@ -227,6 +227,12 @@ def written_schema(stored: pa.Schema) -> pa.Schema:
     return pa.schema(kept, metadata=stored.metadata)
 
 
+def given_schema(spec: AnySpec) -> pa.Schema:
+    """What a user gave as a schema, in Arrow's form and not checked: to be sent to where it will be."""
+    fields, metadata = _fields_of_spec(spec)
+    return pa.schema(fields, metadata=metadata)
+
+
 def schema_to_bytes(schema: pa.Schema) -> bytes:
     """The schema as one Arrow IPC message."""
     return bytes(schema.serialize().to_pybytes())

@@ -4,6 +4,7 @@
     virtas://host:7400                       TLS, the certificate checked as for a web site
     virtas://host:7400?fingerprint=sha256:…  TLS, exactly this certificate
     virtas://ada@host                        as user ada; the port is 7400 unless it is named
+    virta://host?acks=none&timeout=5s        appends that wait for no answer; give up after 5 seconds
 
 `virta://…?fingerprint=…` means `virtas://`. A password or token has no place in an address: it
 would stand in the shell's history, in the list of processes and in logs.
@@ -15,11 +16,15 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from virta.errors import UsageError
+from virta.requests import parse_duration
 from virta.security.binding import parse_fingerprint
 from virta.security.principal import check_user_name
 
 DEFAULT_PORT = 7400
 PLAIN, TLS = "virta", "virtas"
+# A broker that is started again is back within this time, or somebody should be told.
+PATIENCE_SECONDS = 30.0
+ACKS = ("leader", "none", "all")
 _NO_SECRETS = "give it as VIRTA_PASSWORD_FILE or VIRTA_TOKEN_FILE, or keep it with: virta login"
 
 
@@ -33,6 +38,10 @@ class Address:
     user: str | None = None
     fingerprint: str | None = None
     ca_file: str | None = None
+    # What an append waits for: "leader" and "all" are the same on a broker that is alone.
+    acks: str = "leader"
+    # How long a broker that went away is waited for.
+    patience_seconds: float = PATIENCE_SECONDS
 
     @property
     def name(self) -> str:
@@ -74,9 +83,14 @@ def parse_address(text: str) -> Address:
     if parts.path not in ("", "/") or parts.fragment:
         raise UsageError("the address of a broker ends with its port", hint="a topic is named after it")
     fingerprint, ca_file = options.pop("fingerprint", None), options.pop("ca_file", None)
+    acks = options.pop("acks", "leader")
+    if acks not in ACKS:
+        raise UsageError(f"acks is one of {', '.join(ACKS)}, not {acks[:40]!r}")
+    timeout = options.pop("timeout", None)
     if options:
         raise UsageError(
-            f"an address has no option {min(options)[:40]!r}", hint="there are fingerprint= and ca_file="
+            f"an address has no option {min(options)[:40]!r}",
+            hint="there are fingerprint=, ca_file=, acks= and timeout=",
         )
     return Address(
         host=host,
@@ -85,4 +99,6 @@ def parse_address(text: str) -> Address:
         user=check_user_name(unquote(parts.username)) if parts.username else None,
         fingerprint=parse_fingerprint(fingerprint) if fingerprint else None,
         ca_file=ca_file,
+        acks=acks,
+        patience_seconds=PATIENCE_SECONDS if timeout is None else max(0.0, parse_duration(timeout)),
     )

@@ -156,6 +156,20 @@ class Committer:
             self.release()
             raise
 
+    def try_acquire(self) -> bool:
+        """As `acquire`, but False where another process holds the lock now."""
+        if self.holding:
+            return True
+        if not self.lock.try_acquire():
+            return False
+        self.holding = True
+        try:
+            self._catch_up()
+        except BaseException:
+            self.release()
+            raise
+        return True
+
     def release(self) -> None:
         if self.holding and not self.waiting:
             self.holding = False
@@ -336,8 +350,6 @@ class Committer:
         version = view.state.topic_version
         if append.topic_version != version:
             raise TopicChanged
-        if append.expected_offset is not None and append.expected_offset != tip.offset:
-            raise Conflict(expected=append.expected_offset, actual=tip.offset)
         prepared = append.prepared
         if append.producer:
             there = producers.judge(
@@ -351,6 +363,9 @@ class Committer:
                 return
             if there:
                 raise RowsAlreadyThere(there)
+        # after the producer's rows: sent again, they meet the offset that they made themselves
+        if append.expected_offset is not None and append.expected_offset != tip.offset:
+            raise Conflict(expected=append.expected_offset, actual=tip.offset)
         append.block = self._stamp_block(
             prepared, now, append.producer, append.sequence & 0xFFFFFFFF, append.producer_epoch
         )

@@ -4,6 +4,9 @@ Headers carry producer, epoch and the low 32 bits of the sequence of their first
 A claim is a control block with the producer's fields: it raises the epoch and so
 fences an older holder. A snapshot of all producers opens every segment, so the state
 survives retention and is found by reading one segment.
+
+Epoch 0 is for producers without a name: clients of a broker draw a number at random, so
+that rows sent again after a lost connection are known. They are forgotten sooner.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ _SEQUENCE_MASK = (1 << 32) - 1
 EPOCH_LIMIT = (1 << 16) - 1
 # A producer not heard of for so long is forgotten at the next sealing.
 EXPIRY_US = 30 * 24 * 3600 * 1_000_000
+# One without a name sends its rows again within minutes or never.
+UNNAMED_EXPIRY_US = 3600 * 1_000_000
 # Bounds the snapshot at some 400 KiB; beyond it the longest silent are forgotten first.
 SNAPSHOT_LIMIT = 10_000
 
@@ -69,9 +74,10 @@ class Producers:
         alive: list[list[Any]] = [
             [f"{number:016x}", state.epoch, state.count, state.seen_us]
             for number, state in self._known.items()
-            if now_us - state.seen_us < EXPIRY_US
+            if now_us - state.seen_us < (EXPIRY_US if state.epoch else UNNAMED_EXPIRY_US)
         ]
-        alive.sort(key=lambda row: -row[3])
+        # those without a name never push out one that has a name
+        alive.sort(key=lambda row: (row[1] == 0, -row[3]))
         return alive[:SNAPSHOT_LIMIT]
 
     def load(self, snapshot: Iterable[Iterable[Any]]) -> None:

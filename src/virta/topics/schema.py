@@ -28,6 +28,13 @@ class SchemaSource:
                 found = self._known[number] = self._catalog.schema(self.record, number)
             return found
 
+    def know(self, record: TopicRecord, schema: pa.Schema) -> None:
+        """A record that was just read, and the schema that came with it."""
+        with self._lock:
+            self._known.setdefault(record.schema_version, schema)
+            if record.version >= self.record.version:
+                self.record = record
+
     def newest(self) -> pa.Schema:
         return self.version(self.record.schema_version)
 

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from virta.errors import UsageError
 from virta.memory.partition import Partition
@@ -49,7 +50,7 @@ def heads_by_partition(against: Against, partitions: int) -> Mapping[int, list[s
     if against is None:
         return {}
     if isinstance(against, Mapping):
-        return {_number(number, partitions): [head] for number, head in against.items()}
+        return {_number(number, partitions): _listed(head) for number, head in against.items()}
     if _is_head(str(against)):
         if partitions != 1:
             raise UsageError(
@@ -58,6 +59,10 @@ def heads_by_partition(against: Against, partitions: int) -> Mapping[int, list[s
             )
         return {0: [str(against)]}
     return _read_heads(Path(against), partitions)
+
+
+def _listed(head: Any) -> list[str]:
+    return [head] if isinstance(head, str) else list(head)
 
 
 def _is_head(text: str) -> bool:

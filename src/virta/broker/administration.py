@@ -1,0 +1,241 @@
+"""The verbs that are rare: a table of names, what right each takes, and what it does.
+
+Their arguments and answers are JSON, schemas and rows beside them are Arrow: they change
+more often than the verbs that carry the load, and cost matters little. They run in threads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from virta.broker.desk import Desk
+from virta.errors import NotFound, UsageError
+from virta.log import Log
+from virta.memory.partition import Partition as StoredPartition
+from virta.metadata.schemas import schema_to_bytes
+from virta.security.permissions import Verb as Right
+from virta.storage.producers import producer_id
+from virta.topics.append import finish_change
+from virta.topics.topic import Topic
+from virta.types import Event, TopicConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request."""
+
+    log: Log
+    topic: str
+    topic_id: bytes
+    arguments: dict[str, Any]
+    body: bytes
+    progress: Callable[[Any], None]
+    who: str
+    may_see: Callable[[str], bool]
+
+    def opened(self) -> Topic:
+        found = self.log.topic(self.topic)
+        if self.topic_id and bytes.fromhex(found.id) != self.topic_id:
+            raise NotFound(
+                f"topic {self.topic!r} was dropped and made again: it is another topic now",
+                hint="get it with log.topic() again",
+            )
+        return found
+
+    def schema(self) -> pa.Schema | None:
+        """The schema that came as the body."""
+        if not self.body:
+            return None
+        try:
+            return pa.ipc.read_schema(pa.py_buffer(self.body))
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise UsageError(f"the schema cannot be read: {error}") from error
+
+
+Result = tuple[Any, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb:
+    """What a name means."""
+
+    right: Right | None  # None: whoever is connected
+    act: Callable[[Call], Result]
+    replaces_topic: bool = False  # what is open of the topic is opened anew
+
+
+# -- topics -------------------------------------------------------------------------------------
+
+
+def _topics(call: Call) -> Result:
+    """The names of all topics that the client may do anything with."""
+    return [name for name in call.log.topics(internal=True) if call.may_see(name)], b""
+
+
+def _topic(call: Call) -> Result:
+    topic = call.opened()
+    return record_of(topic), schema_bytes(topic)
+
+
+def record_of(topic: Topic) -> dict[str, Any]:
+    """A topic's record as JSON."""
+    record = topic._fresh()
+    return {
+        "name": record.name,
+        "id": record.id.hex(),
+        "version": record.version,
+        "schema_version": record.schema_version,
+        "created_us": record.created_us,
+        "config": config_of(record.config),
+    }
+
+
+def config_of(config: TopicConfig) -> dict[str, Any]:
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in dataclasses.asdict(config).items()
+    }
+
+
+def schema_bytes(topic: Topic) -> bytes:
+    """The newest stored schema, as the message that opens a data file."""
+    return schema_to_bytes(topic._schemas.newest())
+
+
+def _schema(call: Call) -> Result:
+    version = call.arguments.get("version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise UsageError("a schema's version is a whole number above zero")
+    return {}, schema_to_bytes(call.opened()._schemas.version(version))
+
+
+def _create_topic(call: Call) -> Result:
+    given = dict(call.arguments)
+    known = {"keys", "kind", "partitions", "if_missing", "headers"}
+    named = {name: given.pop(name) for name in known & given.keys()}
+    topic = call.log.create_topic(call.topic, call.schema(), **named, **given.pop("options", {}))
+    return record_of(topic), schema_bytes(topic)
+
+
+def _drop_topic(call: Call) -> Result:
+    call.log.drop_topic(call.topic)
+    return {}, b""
+
+
+def _alter(call: Call) -> Result:
+    topic = call.opened()
+    topic.alter(
+        schema=call.schema(), renames=call.arguments.get("renames"), **call.arguments.get("options", {})
+    )
+    return record_of(topic), schema_bytes(topic)
+
+
+def _lock(call: Call) -> Result:
+    topic = call.opened()
+    topic.lock()
+    return record_of(topic), schema_bytes(topic)
+
+
+# -- looking --------------------------------------------------------------------------------------
+
+
+def _stats(call: Call) -> Result:
+    if not call.topic:
+        return dataclasses.asdict(call.log.stats()), b""
+    topic = call.opened()
+    number = call.arguments.get("partition")
+    found = topic.stats() if number is None else topic.partition(number).stats()
+    return dataclasses.asdict(found), b""
+
+
+def _sync(call: Call) -> Result:
+    if call.topic:
+        call.opened().sync()
+    else:
+        call.log.sync()
+    return {}, b""
+
+
+def _verify(call: Call) -> Result:
+    against = call.arguments.get("against")
+    if isinstance(against, dict):
+        against = {int(number): head for number, head in against.items()}
+    progress = (
+        (lambda step: call.progress(dataclasses.asdict(step))) if call.arguments.get("progress") else None
+    )
+    if call.topic:
+        return report_of(call.opened().verify(against=against, progress=progress)), b""
+    return {name: report_of(each) for name, each in call.log.verify(progress=progress).items()}, b""
+
+
+def report_of(report: Any) -> dict[str, Any]:
+    return dataclasses.asdict(report)
+
+
+def _examine(call: Call) -> Result:
+    return dataclasses.asdict(call.log.examine()), b""
+
+
+def _repair(call: Call) -> Result:
+    return call.log.repair(call.topic), b""
+
+
+def _record_event(call: Call) -> Result:
+    try:
+        event = Event(**call.arguments)
+    except TypeError as error:
+        raise UsageError(f"this is no event: {error}") from error
+    return call.log.record_event(event), b""
+
+
+VERBS: dict[str, Verb] = {
+    "ping": Verb(right=None, act=lambda _: ({}, b"")),
+    "topics": Verb(right=None, act=_topics),
+    "topic": Verb(right=Right.CONSUME, act=_topic),
+    "schema": Verb(right=Right.CONSUME, act=_schema),
+    "create_topic": Verb(right=Right.ADMINISTER, act=_create_topic),
+    "drop_topic": Verb(right=Right.ADMINISTER, act=_drop_topic, replaces_topic=True),
+    "alter": Verb(right=Right.ADMINISTER, act=_alter),
+    "lock": Verb(right=Right.ADMINISTER, act=_lock),
+    "stats": Verb(right=Right.CONSUME, act=_stats),
+    "sync": Verb(right=Right.PRODUCE, act=_sync),
+    "verify": Verb(right=Right.CONSUME, act=_verify),
+    "examine": Verb(right=Right.ADMINISTER, act=_examine),
+    "record_event": Verb(right=Right.ADMINISTER, act=_record_event),
+    "repair": Verb(right=Right.ADMINISTER, act=_repair),
+}
+
+
+# -- for the verbs that carry the load -----------------------------------------------------------
+
+
+def selection_of(topic: Topic, number: int) -> Any:
+    """All rows of one partition, to be narrowed."""
+    from virta.topics.read import Selection
+
+    return Selection([topic.partition(number).stored], topic._schemas, topic._now_us)
+
+
+def claim(stored: StoredPartition, name: str) -> tuple[int, int, int]:
+    """Make a connection the holder of a producer's name."""
+    from virta.storage.layout import NAME_LIMIT_BYTES
+
+    if not name or len(name.encode("utf-8", "surrogatepass")) > NAME_LIMIT_BYTES:
+        raise UsageError(f"a producer name has 1 to {NAME_LIMIT_BYTES} bytes")
+    assert producer_id(name)
+    with stored.writing() as committer:
+        return committer.claim_producer(name)
+
+
+def follow(desk: Desk) -> None:
+    """Take in a change of the topic; one that was cut short is finished."""
+    schemas = desk.topic.schemas
+    before = schemas.record
+    found = schemas.reload()
+    if found.version == before.version:
+        finish_change(desk.stored, found)

@@ -1,0 +1,181 @@
+"""A topic at a broker: the embedded topic's interface, and most of its code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from virta.client.append import RemoteAppender, RemoteWriter
+from virta.client.catalog import RemoteCatalog, record_from
+from virta.client.partition import RemotePartition
+from virta.client.selection import RemoteSelection
+from virta.errors import UsageError
+from virta.metadata.catalog import Catalog, TopicRecord
+from virta.metadata.internal import check_not_internal
+from virta.metadata.schemas import given_schema
+from virta.topics.block import Block
+from virta.topics.configuration import changed_config
+from virta.topics.partition import Partition
+from virta.topics.read import chosen
+from virta.topics.spread import Spread
+from virta.topics.topic import Topic
+from virta.topics.writer import DEFAULT_BYTES, DEFAULT_LINGER_SECONDS, DEFAULT_ROWS, Writer
+from virta.types import Problem, Stats, VerifyReport
+
+
+class RemotePartitionVerbs(Partition):
+    """The verbs underneath: blocks and tokens."""
+
+    stored: RemotePartition  # type: ignore[assignment]
+
+    def __getitem__(self, place: int | slice) -> Any:
+        """`[10:20]`, `[-2:]`, with offsets, tokens or moments; `[5]` is one row."""
+        return chosen(RemoteSelection([self.stored], self._schemas, self._now_us), place)  # type: ignore[list-item]
+
+    def find(self, hash_: str) -> Block:
+        """The block with this hash; the first eight digits or more are enough."""
+        return self.fetch(self.stored.find(hash_))
+
+
+class RemoteTopic(Topic):
+    """A named stream of rows with a schema."""
+
+    _catalog: RemoteCatalog  # type: ignore[assignment]
+
+    def __init__(self, catalog: RemoteCatalog, record: TopicRecord, open_partition: Any) -> None:
+        # the one place where what stands at a broker takes the place of what lies in a directory
+        # (what happens to a topic is noted by the broker)
+        super().__init__(cast("Catalog", catalog), record, open_partition, cast("Any", None))
+
+    def partition(self, number: int) -> RemotePartitionVerbs:
+        """The verbs underneath: blocks and tokens."""
+        return RemotePartitionVerbs(super().partition(number).stored, self._schemas, self._now_us)
+
+    @property
+    def partitions(self) -> list[Partition]:
+        return [self.partition(number) for number in range(len(self._stored))]
+
+    # -- appending -----------------------------------------------------------------------------
+
+    def _appender(self, number: int) -> RemoteAppender:
+        found = self._appenders.get(number)
+        if found is None:
+            made = RemoteAppender(self._stored[number], self._schemas)
+            found = self._appenders.setdefault(number, made)
+        return cast("RemoteAppender", found)
+
+    def writer(
+        self,
+        *,
+        producer: str | None = None,
+        partition: int | None = None,
+        max_rows: int = DEFAULT_ROWS,
+        max_bytes: int = DEFAULT_BYTES,
+        linger: float = DEFAULT_LINGER_SECONDS,
+    ) -> Writer:
+        """A buffered writer; with a producer name it is exactly once over crashes too."""
+        target = self._target(partition)
+        bounds: dict[str, Any] = {"max_rows": max_rows, "max_bytes": max_bytes, "linger": linger}
+        if isinstance(target, Spread):
+            return Writer(target, producer=producer, **bounds)
+        return RemoteWriter(cast("RemoteAppender", target), producer=producer, **bounds)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def _all(self) -> RemoteSelection:
+        return RemoteSelection(self._stored, self._schemas, self._now_us)
+
+    def dataset(self) -> Any:
+        """The rows of this moment as a `pyarrow.dataset`."""
+        import pyarrow.dataset  # it brings pandas along, where that is installed
+
+        return pyarrow.dataset.InMemoryDataset(self.to_arrow())
+
+    def snapshot(self) -> Any:
+        raise UsageError(
+            "a snapshot for queries is taken where the files are", hint="log.sql() asks the broker"
+        )
+
+    # -- where it stands ----------------------------------------------------------------------------
+
+    def stats(self) -> Stats:
+        value, _ = self._ask("stats")
+        return Stats(**value)
+
+    def sync(self) -> None:
+        """Make all rows there are durable on disk."""
+        self._ask("sync")
+
+    def verify(self, *, against: Any = None, progress: Any = None) -> VerifyReport:
+        """Check every byte of it at the broker: hashes, links, order. `against`: heads noted earlier."""
+        from virta.storage.verify import Progress
+        from virta.topics.verify import heads_by_partition
+
+        arguments: dict[str, Any] = {}
+        if against is not None:
+            # a file of heads lies on this side, so it is read here
+            heads = heads_by_partition(against, len(self._stored))
+            arguments["against"] = {str(number): found for number, found in heads.items()}
+        told = None
+        if progress is not None:
+            arguments["progress"] = True
+
+            def told(value: dict[str, Any]) -> None:
+                progress(Progress(**value))
+
+        value, _ = self._ask("verify", arguments, progress=told)
+        return report_from(value)
+
+    # -- changing --------------------------------------------------------------------------------------
+
+    def alter(self, *, schema: Any = None, renames: Mapping[str, str] | None = None, **options: Any) -> None:
+        """Change the schema or the configuration; the topic gets a new version."""
+        if schema is not None:
+            check_not_internal(self.name, "given other columns")
+        changed_config(self._schemas.record.config, options)  # what is wrong is said without asking
+        if schema is None and renames:
+            raise UsageError("renames go with a schema", hint="give the whole new schema as well")
+        arguments: dict[str, Any] = {"options": _plain_options(options)}
+        body = b""
+        if schema is not None:
+            body = given_schema(schema).serialize().to_pybytes()
+            if renames:
+                arguments["renames"] = dict(renames)
+        self._follow(*self._ask("alter", arguments, body=body, can_retry=False))
+
+    def lock(self) -> None:
+        """Take no more rows, for good."""
+        check_not_internal(self.name, "locked")
+        self._follow(*self._ask("lock", can_retry=False))
+
+    def _follow(self, value: Any, _: Any) -> None:
+        self._schemas.record = record_from(value)
+
+    def _ask(self, verb: str, arguments: dict[str, Any] | None = None, **more: Any) -> tuple[Any, memoryview]:
+        record = self._schemas.record
+        return self._catalog.administer(verb, record.name, arguments=arguments, topic_id=record.id, **more)
+
+
+def _plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as JSON has them; durations become seconds."""
+    from datetime import timedelta
+
+    return {
+        name: f"{value.total_seconds()}s" if isinstance(value, timedelta) else value
+        for name, value in options.items()
+    }
+
+
+def report_from(value: dict[str, Any]) -> VerifyReport:
+    """A report of `verify` as it came over the wire."""
+    until = value.get("trustworthy_until")
+    return VerifyReport(
+        blocks=value["blocks"],
+        rows=value["rows"],
+        bytes=value["bytes"],
+        heads={int(number): head for number, head in value["heads"].items()},
+        problems=tuple(Problem(**problem) for problem in value["problems"]),
+        trustworthy_until=None
+        if until is None
+        else {int(number): offset for number, offset in until.items()},
+    )
