@@ -105,6 +105,9 @@ class TopicConfig:
     retention_age_seconds: float | None = None
     retention_bytes: int | None = None
     retention_rows: int | None = None
+    join_blocks: bool = True  # the steward may make many small blocks into large ones
+    compaction_ratio: float = 0.25  # of an update topic: compacted when this part of it is new
+    tombstone_age_seconds: float = 86_400.0  # a deletion stays at least so long for those who follow
     row_limit_bytes: int = 10 * 1024 * 1024
     topic_deletion: bool = True
     row_deletion: bool = False
@@ -149,6 +152,23 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What the chain says of rows that are not there any more, or not as they were written.
+
+    `reason`: `age`, `bytes` or `rows` (removed by retention), `compacted`, `erased` or
+    `joined` (small blocks made into large ones). Of the range the bytes that were first
+    written cannot be checked any more: the receipt vouches for those that are there.
+    """
+
+    partition: int
+    reason: str
+    from_offset: int
+    to_offset: int
+    rows_removed: int
+    timestamp_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport:
     """What `verify` saw. `ok` means: every byte a reader would see is what was written."""
 
@@ -159,6 +179,8 @@ class VerifyReport:
     problems: tuple[Problem, ...] = ()
     # per partition: rows below this offset still verify from genesis (or the oldest kept)
     trustworthy_until: Mapping[int, int] | None = None
+    # what was removed or rewritten, and why; in the order in which it was done
+    receipts: tuple[Receipt, ...] = ()
 
     @property
     def ok(self) -> bool:

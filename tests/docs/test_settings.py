@@ -40,5 +40,5 @@ def test_writer_arguments() -> None:
 def test_topic_options(option: str) -> None:
     default = rows_under("Topic options")[option].strip('"')
     config = dataclasses.asdict(TopicConfig())
-    value = config["retention_age_seconds" if option == "retention_age" else option]
+    value = config[f"{option}_seconds" if option.endswith("_age") else option]
     assert default == str(value) or parse_size(default) == value

@@ -124,18 +124,19 @@ def _offset(partition: Partition, bound: Any, otherwise: int, *, is_end: bool = 
 
 
 def _summary(header: Header) -> dict[str, Any]:
+    has_producer = header.producer and not header.is_rewritten  # a rewritten one has its check there
     return {
         "offset": header.base_offset,
         "rows": header.rows,
         "bytes": header.length,
         "oldest": format_moment(header.min_timestamp),
         "newest": format_moment(header.max_timestamp),
-        "kind": "control" if header.is_control else "rows",
+        "kind": "control" if header.is_control else "rewritten" if header.is_rewritten else "rows",
         "schema_version": header.schema_version,
         "epoch": header.epoch,
         "position": header.position,
-        "producer": f"{header.producer:016x}" if header.producer else None,
-        "sequence": header.sequence if header.producer else None,
+        "producer": f"{header.producer:016x}" if has_producer else None,
+        "sequence": header.sequence if has_producer else None,
         "digest": header.digest.hex(),
         "hash": header.hash.hex(),
     }
@@ -173,6 +174,8 @@ def show(invocation: Invocation, place: str, verifying: bool, partition: int | N
         }
         if found.is_control:
             record["event"] = found.event
+        if found.header.is_rewritten:
+            record["stands_for_blocks"] = len(found._stored.trail())
         if verifying:
             record["verified"] = True
         print_record(invocation, record, shown={"rows": count, "bytes": format_size})

@@ -61,6 +61,11 @@ SECTIONS = {
         "export": Entry("virta.cli.export:export", "Write rows to Parquet, Arrow, CSV or JSON lines."),
         "import": Entry("virta.cli.export:import_", "Append the rows of files, each exactly once."),
     },
+    "Access": {
+        "user": Entry("virta.cli.user:user", "List, add, change or remove the users of a log's broker."),
+        "token": Entry("virta.cli.token:token", "List, create or revoke API tokens."),
+        "permission": Entry("virta.cli.permission:permission", "List, add, remove or try out permissions."),
+    },
     "Care": {
         "backup": Entry("virta.cli.backup:backup", "Copy what is new in a log into a backup, verified."),
         "restore": Entry("virta.cli.backup:restore", "Make a log from a backup, and verify it."),

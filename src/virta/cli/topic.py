@@ -172,6 +172,7 @@ _SHOWN: dict[str, Callable[[Any], str]] = {
     "row_limit_bytes": format_size,
     "retention_bytes": format_size,
     "retention_age_seconds": format_duration,
+    "tombstone_age_seconds": format_duration,
 }
 
 
@@ -192,6 +193,25 @@ def config_options(function: Function) -> Function:
         click.option("--retention-bytes", metavar="SIZE", help="Let go of the oldest beyond 10GiB; `none`."),
         click.option("--retention-rows", metavar="N", help="Let go of the oldest beyond N rows; `none`."),
         click.option("--row-limit-bytes", metavar="SIZE", help="Refuse larger rows."),
+        click.option("--tombstone-age", metavar="TIME", help="Keep deletions of an update topic so long."),
+        click.option(
+            "--compaction-ratio",
+            type=float,
+            metavar="PART",
+            help="Compact an update topic when this part of it is new, such as 0.25.",
+        ),
+        click.option(
+            "--join-blocks/--keep-blocks",
+            "join_blocks",
+            default=None,
+            help="Whether the steward may make many small blocks into large ones.",
+        ),
+        click.option(
+            "--erasable/--not-erasable",
+            "row_deletion",
+            default=None,
+            help="Whether `topic erase` may erase rows of it.",
+        ),
         click.option(
             "--deletable/--not-deletable",
             "topic_deletion",

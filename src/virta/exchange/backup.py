@@ -262,7 +262,8 @@ class _Source:
 
     @property
     def rows(self) -> int:
-        return self.position.next_offset - self.position.manifest.segments[0].base
+        *sealed, active = self.position.manifest.segments
+        return sum(entry.rows for entry in sealed) + self.position.next_offset - active.base
 
 
 class _TopicCopier:

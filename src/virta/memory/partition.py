@@ -23,6 +23,7 @@ from virta.clock import Clock
 from virta.errors import Closed, Corrupt, HistoryChanged, NotFound, StorageFailed, VirtaError
 from virta.memory.dumper import Dumper
 from virta.memory.tail import Budget, TailBuffer
+from virta.memory.turns import Turns
 from virta.memory.wake import Watch, process_wakeups
 from virta.settings import Settings
 from virta.storage import statistics
@@ -71,6 +72,7 @@ class Partition:
         # writing side
         self._queue: deque[list[Append]] = deque()
         self._committing = threading.Lock()
+        self._turns = Turns(self._settle, self.sync)
         self._committer: Committer | None = None
         self._syncing = threading.Lock()
         self._synced_offset = -1
@@ -111,30 +113,60 @@ class Partition:
         if self._closed is not None:
             raise Closed(self._closed)
         self._queue.append(appends)
+        if durability is Durability.DISK:
+            self._turns.append(appends)
+        else:
+            self._settle(appends, durability)
+        for append in appends:
+            if append.error is not None:
+                raise append.error
+
+    def _settle(self, appends: list[Append], durability: Durability = Durability.DISK) -> None:
+        """Commit what is queued until these blocks have their place or their error."""
         last = appends[-1]
         with self._committing:
             while not last.done:
                 self._commit_queued(durability)
-        for append in appends:
-            if append.error is not None:
-                raise append.error
-        if durability is Durability.DISK:
-            # rows that a producer sent twice may have been written by a process that died before its sync
-            self.sync(last.block.header.end_offset if last.block is not None else None)
 
     def append_one(self, append: Append, durability: Durability) -> None:
         """As `append`, for one block without conditions; the shortest way when nobody else is at it."""
-        committing = self._committing
-        if self._queue or durability is Durability.MEMORY or not committing.acquire(blocking=False):
+        if durability is Durability.DISK:
+            return self._append_one_to_disk(append)
+        if durability is Durability.MEMORY or not self._commit_at_once(append):
             return self.append([append], durability)
+        if append.block is None:
+            assert append.error is not None
+            raise append.error
+        return None
+
+    def _append_one_to_disk(self, append: Append) -> None:
+        turns = self._turns
+        if not turns.begin_alone():
+            return self.append([append], Durability.DISK)
+        try:
+            if not self._commit_at_once(append):
+                if self._closed is not None:
+                    raise Closed(self._closed)
+                self._queue.append([append])
+                self._settle([append])
+            stored = append.block
+            if stored is None:
+                assert append.error is not None
+                raise append.error
+            self.sync(stored.header.end_offset)
+        finally:
+            turns.end()
+        return None
+
+    def _commit_at_once(self, append: Append) -> bool:
+        """Commit one block if nobody else is at it and nothing has to be found out first."""
+        committing = self._committing
+        if self._queue or not committing.acquire(blocking=False):
+            return False
         try:
             committer = self._committer
             if committer is None or self._failure is not None:
-                committing.release()
-                try:
-                    return self.append([append], durability)
-                finally:
-                    committing.acquire()
+                return False
             committer.commit_one(append)
             if committer.controls:
                 self.tail.offer(committer.take_controls())
@@ -144,12 +176,7 @@ class Partition:
                 self._note_unsynced(append.prepared.size)
         finally:
             committing.release()
-        if stored is None:
-            assert append.error is not None
-            raise append.error
-        if durability is Durability.DISK:
-            self.sync(stored.header.end_offset)
-        return None
+        return True
 
     def append_now(self, appends: list[Append], durability: Durability) -> bool:
         """As `append` without its sync, unless it would have to wait: then False, and nothing happened.
@@ -388,13 +415,15 @@ class Partition:
 
     def _refresh(self) -> bool:
         self._check_open()
-        cuts = self._view.cuts
+        cuts, rewrites = self._view.cuts, self._view.rewrites
         try:
             changed = self._view.refresh()
         except OSError as error:
             raise storage_error(error, self.paths.root, "reading") from error
         if self._view.cuts != cuts:
             self.tail.clear()
+        elif self._view.rewrites != rewrites:
+            self.tail.forget_before(self._view.manifest.active.base)  # rows may have been erased
         return changed
 
     def _check_open(self) -> None:
@@ -431,8 +460,9 @@ class Partition:
                 raise self._view.removed(offset)
             newest = self._view.next_offset
             stretch = self._view.plan(offset, newest if end is None else max(end, offset + 1), most=1)[0]
+            generation = self._view.manifest.generation
         blocks = self.read_stretch(stretch, max_bytes=max_bytes, verify=verify)
-        if blocks[-1].header.end_offset == newest:
+        if blocks[-1].header.end_offset == newest and self._view.manifest.generation == generation:
             self.tail.offer(blocks)
         return blocks
 
@@ -533,7 +563,7 @@ class Partition:
         newest = self.tail.newest()
         if newest is not None and newest.header.end_offset == offset:
             hash_ = newest.header.hash
-        elif found := self.tail.read(offset, max_bytes=1):
+        elif (found := self.tail.read(offset, max_bytes=1)) and not found[0].header.is_rewritten:
             hash_ = found[0].previous
         elif locked:
             hash_ = self._view.hash_before(offset)
@@ -666,6 +696,27 @@ class Partition:
     def topic_version(self) -> int:
         """The version of the topic that is in force here, as far as has been looked."""
         return self._view.state.topic_version
+
+    @property
+    def row_count(self) -> int:
+        """How many rows there are: fewer than offsets where rows were compacted or erased."""
+        with self._reading:
+            self._refresh()
+            sealed = sum(entry.rows for entry in self._view.manifest.segments[:-1])
+            base = self._view.manifest.active.base
+            return sealed + max(self._view.next_offset, self.tail.end_offset) - base
+
+    def count(self, start: int, end: int) -> int:
+        """How many rows have offsets from `start` up to `end`, from the chain where that can tell."""
+        with self._reading:
+            gaps = any(entry.rows < entry.end - entry.base for entry in self._view.manifest.segments[:-1])
+            if not gaps:
+                return max(0, end - start)
+            active = self._view.manifest.active.base
+            stretches = self._view.plan(start, min(end, active)) if start < active else []
+        return max(0, end - max(start, active)) + sum(
+            stretch.segment.count_rows(stretch.start, stretch.stop, start, end) for stretch in stretches
+        )
 
     def stats(self) -> Stats:
         with self._reading:

@@ -147,6 +147,17 @@ class TailBuffer:
         with self._lock:
             self._clear()
 
+    def forget_before(self, offset: int) -> None:
+        """Let go of the blocks before an offset, which are all on disk."""
+        with self._lock:
+            held = self._blocks
+            while held and held[0].header.end_offset <= offset:
+                if self._undumped_from is not None and held[0].header.end_offset > self._undumped_from:
+                    return
+                self._bytes -= held.popleft().header.length + _OVERHEAD_BYTES
+            if not held:
+                self._clear()
+
     def _clear(self) -> None:
         self._blocks.clear()
         self._bytes = 0

@@ -115,6 +115,10 @@ class Access:
             raise NotFound(f"there is no token {identity[:40]!r}", hint="virta token ls")
         return self._changed(tokens={each: token for each, token in self.tokens.items() if each != identity})
 
+    def without_expired(self, now_us: int) -> Access:
+        kept = {each: token for each, token in self.tokens.items() if not token.has_expired(now_us)}
+        return self if len(kept) == len(self.tokens) else self._changed(tokens=kept)
+
     def with_permission(self, rule: Permission) -> Access:
         if check_who(rule.who) not in ("everyone", "anonymous"):
             self.user(rule.who)

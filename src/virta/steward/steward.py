@@ -1,4 +1,4 @@
-"""The steward: what neither producers nor consumers do. For now retention and clearing up.
+"""The steward: what neither producers nor consumers do. Retention, compaction, joining, clearing up.
 
 It runs in any process that has the log open, once or every so often; several at a time
 do no harm, since each partition is planned anew under its lock. A topic that cannot be
@@ -10,20 +10,25 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from virta.clock import Clock, SystemClock
 from virta.errors import Locked, NotFound, VirtaError
 from virta.memory.partition import Partition
+from virta.memory.rewrite import Rewritten
+from virta.steward.report import PartitionReport, StewardReport
 from virta.steward.retention import ActiveSegment, RetentionPlan, has_retention, plan_retention
+from virta.steward.rewriting import Progress, Rewriting
 from virta.storage import chain, state
 from virta.storage.chain import HEADER_SIZE
 from virta.storage.files import storage_error
 from virta.storage.removal import Removal, clean, find_leftovers, remove_oldest
 from virta.storage.view import View
 from virta.topics.topic import Topic
-from virta.types import TopicConfig
+from virta.types import Event, TopicConfig
+
+__all__ = ["PartitionReport", "Progress", "Steward", "StewardReport", "look_after"]
 
 _log = logging.getLogger("virta.steward")
 
@@ -33,51 +38,7 @@ class StewardLog(Protocol):
 
     def topics(self) -> list[str]: ...
     def topic(self, name: str) -> Topic: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionReport:
-    """What was done (or, in a dry run, would be) in one partition."""
-
-    topic: str
-    partition: int
-    segments: int = 0
-    rows: int = 0
-    bytes: int = 0
-    from_offset: int = 0
-    to_offset: int = 0
-    sealed: bool = False
-    reason: str = ""
-    cleaned: tuple[str, ...] = ()
-    error: str | None = None
-
-    def __bool__(self) -> bool:
-        return bool(self.segments or self.cleaned or self.error)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StewardReport:
-    """One run over all topics; `partitions` has only those where there was something to do."""
-
-    dry_run: bool
-    topics: int
-    partitions: tuple[PartitionReport, ...]
-
-    @property
-    def rows(self) -> int:
-        return sum(part.rows for part in self.partitions)
-
-    @property
-    def bytes(self) -> int:
-        return sum(part.bytes for part in self.partitions)
-
-    @property
-    def segments(self) -> int:
-        return sum(part.segments for part in self.partitions)
-
-    @property
-    def ok(self) -> bool:
-        return all(part.error is None for part in self.partitions)
+    def record_event(self, event: Event) -> bool: ...
 
 
 class Steward:
@@ -89,40 +50,86 @@ class Steward:
         self._clock = clock or SystemClock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._rewriting = Rewriting()
+        self._progress: Callable[[Progress], None] | None = None
         self.last_report: StewardReport | None = None
 
-    def run_once(self, *, dry_run: bool = False, topic: str | None = None) -> StewardReport:
-        """One round over all topics, or over one."""
+    def run_once(
+        self,
+        *,
+        dry_run: bool = False,
+        topic: str | None = None,
+        force: bool = False,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> StewardReport:
+        """One round over all topics, or over one. With `force`, what does not pay yet is done as well."""
         names = self._log.topics() if topic is None else [topic]
-        found = [part for name in names for part in self._topic(name, dry_run)]
+        self._progress = progress
+        found = [part for name in names for part in self._topic(name, dry_run, force)]
         self.last_report = StewardReport(
             dry_run=dry_run, topics=len(names), partitions=tuple(part for part in found if part)
         )
         return self.last_report
 
-    def _topic(self, name: str, dry_run: bool) -> list[PartitionReport]:
+    def _topic(self, name: str, dry_run: bool, force: bool) -> list[PartitionReport]:
         try:
             topic = self._log.topic(name)
-            config = topic.config
+            config, version = topic.config, topic.version
             partitions = [partition.stored for partition in topic.partitions]
         except NotFound:
             return []  # dropped meanwhile
         except VirtaError as error:
             return [PartitionReport(topic=name, partition=0, error=str(error))]
-        return [self._partition(config, partition, dry_run) for partition in partitions]
+        found: list[PartitionReport] = []
+        for partition in partitions:
+            for report in self._partition(config, partition, dry_run, force):
+                found.append(report)
+                if report.reason and not dry_run:
+                    self._note(partition, version, report)
+        return found
 
-    def _partition(self, config: TopicConfig, partition: Partition, dry_run: bool) -> PartitionReport:
+    def _note(self, partition: Partition, version: int, report: PartitionReport) -> None:
+        """What was done, for `__events`; the receipt in the chain is there in any case."""
+        rewrites = self._rewriting.reasons
+        self._log.record_event(
+            Event(
+                kind=report.reason if report.reason in rewrites else "retained",
+                topic=report.topic,
+                topic_id=partition.identity.topic_id.hex(),
+                version=version,
+                details={
+                    "partition": report.partition,
+                    "from": report.from_offset,
+                    "to": report.to_offset,
+                    "rows": report.rows,
+                    "bytes": report.bytes,
+                    "segments": report.segments,
+                    "reason": report.reason,
+                },
+            )
+        )
+
+    def _partition(
+        self, config: TopicConfig, partition: Partition, dry_run: bool, force: bool
+    ) -> Iterator[PartitionReport]:
         identity = partition.identity
-        nothing = PartitionReport(topic=identity.topic, partition=identity.number)
+        now = self._clock.now_us()
         try:
-            return look_after(partition, config, self._clock.now_us(), dry_run=dry_run) or nothing
+            removed = look_after(partition, config, now, dry_run=dry_run)
+            if removed is not None:
+                yield removed
+            for done in self._rewriting.run(
+                partition, config, now, dry_run=dry_run, force=force, progress=self._progress
+            ):
+                yield _rewritten(partition, done)
+            return
         except (NotFound, Locked):
-            return nothing
+            return
         except VirtaError as error:
             failure = str(error)
         except OSError as error:
             failure = str(storage_error(error, partition.paths.root, "looking after"))
-        return PartitionReport(topic=identity.topic, partition=identity.number, error=failure)
+        yield PartitionReport(topic=identity.topic, partition=identity.number, error=failure)
 
     # -- in the background ----------------------------------------------------------------------
 
@@ -214,6 +221,19 @@ def _report(
     if removal is None:
         return place
     return dataclasses.replace(place, **dataclasses.asdict(removal), sealed=plan.seal, reason=plan.reason)
+
+
+def _rewritten(partition: Partition, done: Rewritten) -> PartitionReport:
+    return PartitionReport(
+        topic=partition.identity.topic,
+        partition=partition.identity.number,
+        segments=done.before.segments,
+        rows=done.rows_removed,
+        bytes=done.bytes_freed,
+        from_offset=done.from_offset,
+        to_offset=done.to_offset,
+        reason=done.reason,
+    )
 
 
 def plan_for(view: View, config: TopicConfig, now_us: int) -> RetentionPlan:

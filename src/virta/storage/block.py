@@ -232,13 +232,62 @@ def prepare_control(schema: pa.Schema, event: Mapping[str, Any]) -> Prepared:
         buffers=len(layout.buffers) // 16,
         fields_size=FIELDS_DIGITS,
         variadic=len(layout.variadic) // 8,
-        event=text,
+        extra=(message.EVENT_KEY, text),
     )
     head = bytearray(template.data)
     struct.pack_into("<q", head, template.body_length_at, len(plain.body))
     head[template.buffers_at : template.buffers_at + len(layout.buffers)] = layout.buffers
     flags = chain.CONTROL | plain.flags
     return Prepared(0, plain.dictionaries, head, template.fields_at, plain.body, None, flags)
+
+
+def with_trail(prepared: Prepared, trail: bytes) -> Prepared:
+    """A prepared block that says which blocks it stands for."""
+    layout = message.parse_batch(message.parse_head(memoryview(prepared.head)))
+    template = message.build_template(
+        nodes=len(layout.nodes) // 16,
+        buffers=len(layout.buffers) // 16,
+        fields_size=FIELDS_DIGITS,
+        codec=layout.codec,
+        variadic=len(layout.variadic) // 8,
+        extra=(message.TRAIL_KEY, trail),
+    )
+    rows, body = prepared.rows, prepared.body
+    head = bytearray(template.data)
+    _Q.pack_into(head, template.length_at, rows)
+    _Q.pack_into(head, template.body_length_at, _leading_size(rows, prepared.codec) + len(body))
+    head[template.nodes_at : template.nodes_at + len(layout.nodes)] = layout.nodes
+    head[template.buffers_at : template.buffers_at + len(layout.buffers)] = layout.buffers
+    if layout.variadic:
+        head[template.variadic_at : template.variadic_at + len(layout.variadic)] = layout.variadic
+    flags = prepared.flags | chain.REWRITTEN
+    return Prepared(rows, prepared.dictionaries, head, template.fields_at, body, prepared.codec, flags)
+
+
+def stamp_rewritten(
+    prepared: Prepared,
+    *,
+    offsets: np.ndarray[Any, Any],
+    times: np.ndarray[Any, Any],
+    fields: bytes,
+    previous: bytes,
+    hash_: bytes,
+    position: int,
+) -> Stamped:
+    """Give a block with a trail its place: rows keep their offsets and times, the block an older hash.
+
+    `fields` are what it says of itself, without its place; `offsets` and `times` those of its rows.
+    """
+    mark = b"" if prepared.codec is None or not prepared.rows else _NOT_COMPRESSED
+    leading = b"".join((mark, offsets.astype("<i8").tobytes(), mark, times.astype("<i8").tobytes()))
+    whole = bytearray().join((prepared.dictionaries, prepared.head, leading, prepared.body))
+    at = prepared.fields_at + len(prepared.dictionaries)
+    whole[at : at + _DIGEST_AT] = hexlify(fields + _salt())
+    digest = blake3(whole).digest()
+    whole[at + _DIGEST_AT : at + FIELDS_DIGITS] = hexlify(digest)
+    placed = chain.with_place(chain.with_check(previous, fields, digest, hash_), position, len(whole))
+    record = placed + digest + hash_
+    return Stamped([whole], chain.unpack_header(record), record)
 
 
 class Stamped:
@@ -411,6 +460,15 @@ def describe(data: bytes | memoryview) -> tuple[bytes, bytes, int]:
     return binary[:FIELDS_SIZE], binary[FIELDS_SIZE + SALT_SIZE :], digest_at
 
 
+def is_rewritten(fields: bytes) -> bool:
+    """Whether a block says of itself that it stands for others."""
+    return bool(FIELDS.unpack_from(fields)[3] & chain.REWRITTEN)
+
+
+def base_offset_of(fields: bytes) -> int:
+    return int(FIELDS.unpack_from(fields)[0])
+
+
 def check(data: bytes | memoryview) -> tuple[bytes, bytes]:
     """Fields (without place) and digest of a block whose digest is right; Corrupt otherwise."""
     fields, digest, digest_at = describe(data)
@@ -430,7 +488,7 @@ def check_against(data: bytes | memoryview, header: Header) -> None:
     fields, digest = check(data)
     if digest != header.digest:
         raise Corrupt("the block is whole, but it is not the one the chain names")
-    if fields != chain.without_place(header.fields()):
+    if fields != chain.described(header.fields()):
         raise Corrupt("the block's own fields are not those in the chain")
 
 
@@ -452,7 +510,7 @@ def is_named_by(data: memoryview, header: Header) -> bool:
     fields_at = at - _DIGEST_AT
     if len(data) != header.length or fields_at < 0:
         return False
-    if data[fields_at : fields_at + 2 * FIELDS_SIZE] != hexlify(chain.without_place(header.fields())):
+    if data[fields_at : fields_at + 2 * FIELDS_SIZE] != hexlify(chain.described(header.fields())):
         return False
     # the beginning is copied to blank the digest in it; the rest is hashed where it lies
     split = max(at + 2 * DIGEST_SIZE, _COPIED_BYTES)

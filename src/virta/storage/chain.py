@@ -4,7 +4,7 @@
      0     8  base_offset      offset of the first row the block covers
      8     4  span             offsets covered (rows at append; more after a compaction; 0: control block)
     12     4  rows             rows present
-    16     2  flags            1: control block, 2: has dictionaries
+    16     2  flags            1: control block, 2: has dictionaries, 4: rewritten
     18     2  schema_version   of the topic's schemas
     20     4  position         in the data file, in units of 8 bytes
     24     4  length           of the block's bytes
@@ -18,9 +18,16 @@
     64    32  digest           BLAKE3 of the block's bytes, the digest's own place read as ASCII zeros
     96    32  hash             BLAKE3(hash before || bytes 0-63 with position and length zero || digest)
 
+A rewritten block (compacted, erased, joined from others) keeps the hash of the last block
+that it stands for, which its own fields and digest do not lead to: what does lead to it, the
+old fields and digests, is its trail (trail.py), in the block itself. Its header has in place
+of the producer's fields (bytes 48-63) a check of 16 bytes: the first of BLAKE3(hash before ||
+bytes 0-47 with position and length zero || digest || hash).
+
 A header is valid when
  1. it is whole: the file reaches 128 bytes past a multiple of 128;
- 2. its `hash` follows from the hash before it, its fields and its digest;
+ 2. its `hash` follows from the hash before it, its fields and its digest; or it is
+    rewritten, in a sealed segment, and its check is right;
  3. it begins where its predecessor ended: `position` by file, `base_offset` by log.
 To readers a block exists once its header is valid, and not before. The file is
 derived: the data file's blocks carry the same fields, so it can be made again.
@@ -45,11 +52,15 @@ POSITION_UNIT = 8
 
 CONTROL = 1
 DICTIONARIES = 2
+REWRITTEN = 4
 
 FIELDS = struct.Struct("<QIIHHIIIqqQIHH")
 _PLACE = struct.Struct("<II")
 PLACE_AT = 20  # position and length: they say where, not what, and stay outside the hash
 _NO_PLACE = bytes(8)
+_FLAGS_AT = 16
+_CHECK_AT = 48  # the producer's fields; in a rewritten block's header its check
+_NO_CHECK = bytes(FIELDS_SIZE - _CHECK_AT)
 
 HEADER_DTYPE = np.dtype(
     [
@@ -110,6 +121,10 @@ class Header(NamedTuple):
     def is_control(self) -> bool:
         return bool(self.flags & CONTROL)
 
+    @property
+    def is_rewritten(self) -> bool:
+        return bool(self.flags & REWRITTEN)
+
     def fields(self) -> bytes:
         """The 64 bytes of fields, as they stand in the chain file."""
         return FIELDS.pack(*self[:14])
@@ -133,6 +148,13 @@ def without_place(fields: bytes) -> bytes:
     return fields[:PLACE_AT] + _NO_PLACE + fields[PLACE_AT + 8 : FIELDS_SIZE]
 
 
+def described(fields: bytes) -> bytes:
+    """The fields as the block says them of itself: without its place, and without a check."""
+    if fields[_FLAGS_AT] & REWRITTEN:
+        return fields[:PLACE_AT] + _NO_PLACE + fields[PLACE_AT + 8 : _CHECK_AT] + _NO_CHECK
+    return without_place(fields)
+
+
 def with_place(fields: bytes, position: int, length: int) -> bytes:
     units, rest = divmod(position, POSITION_UNIT)
     assert rest == 0
@@ -142,6 +164,24 @@ def with_place(fields: bytes, position: int, length: int) -> bytes:
 def link(previous: bytes, fields_without_place: bytes, digest: bytes) -> bytes:
     """The hash of a block: it names the whole history up to it."""
     return blake3(previous + fields_without_place + digest).digest()
+
+
+def rewritten_check(previous: bytes, fields: bytes, digest: bytes, hash_: bytes) -> bytes:
+    """What holds a rewritten block's header together, since its hash is an older one's."""
+    return blake3(previous + without_place(fields)[:_CHECK_AT] + digest + hash_).digest()[: len(_NO_CHECK)]
+
+
+def with_check(previous: bytes, fields: bytes, digest: bytes, hash_: bytes) -> bytes:
+    """The fields of a rewritten block as they stand in the chain file."""
+    return fields[:_CHECK_AT] + rewritten_check(previous, fields, digest, hash_)
+
+
+def follows(record: bytes, previous: bytes) -> bool:
+    """Rule 2: whether a header stands behind this hash."""
+    digest, hash_ = record[64:96], record[96:HEADER_SIZE]
+    if record[_FLAGS_AT] & REWRITTEN:
+        return record[_CHECK_AT:FIELDS_SIZE] == rewritten_check(previous, record[:FIELDS_SIZE], digest, hash_)
+    return link(previous, without_place(record), digest) == hash_
 
 
 def genesis(log_id: bytes, topic_id: bytes, partition: int) -> bytes:
@@ -154,7 +194,9 @@ def check_links(data: bytes | memoryview, previous: bytes) -> int:
     good = 0
     for at in range(0, len(data) - HEADER_SIZE + 1, HEADER_SIZE):
         record = bytes(data[at : at + HEADER_SIZE])
-        if link(previous, without_place(record), record[64:96]) != record[96:]:
+        if link(previous, without_place(record), record[64:96]) != record[96:] and not (
+            record[_FLAGS_AT] & REWRITTEN and follows(record, previous)
+        ):
             break
         previous = record[96:]
         good += 1
@@ -169,6 +211,12 @@ def check_follows(header: Header, *, next_offset: int, position: int) -> None:
         )
     if header.base_offset != next_offset:
         raise Corrupt(f"the header covers offset {header.base_offset}, but the next offset is {next_offset}")
+
+
+def check_appended(header: Header) -> None:
+    """That a header of an active segment is of a block that was appended: only sealed ones are rewritten."""
+    if header.is_rewritten:
+        raise Corrupt("a rewritten block lies in a segment that is appended to")
 
 
 def as_array(data: bytes | memoryview | Any) -> np.ndarray[Any, Any]:

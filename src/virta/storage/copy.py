@@ -36,7 +36,7 @@ from virta.storage.files import (
 )
 from virta.storage.layout import PartitionPaths
 from virta.storage.manifest import ACTIVE_END, Entry, Manifest
-from virta.storage.removal import segment_files
+from virta.storage.replace import segment_files
 from virta.storage.segment import Segment
 from virta.storage.state import State
 

@@ -18,7 +18,8 @@
                 64  32  previous_hash   the hash before its first block
                 96  32  last_hash       the hash of its last block
                128  32  schema_digest   BLAKE3 of the schema message
-               160  16  reserved
+               160   4  flags           1: has rewritten blocks, 2: was compacted, 4: joined
+               164  12  reserved
     end   32   BLAKE3 of all before
 
 The last segment is the active one; its end, sizes and last hash are in its chain file.
@@ -27,6 +28,7 @@ All sealed segments were synced before the manifest that calls them sealed.
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,8 +40,11 @@ from virta.storage.files import Files, read_file, replace_file
 
 MAGIC = b"VIRTAMF1"
 ACTIVE_END = (1 << 64) - 1
+REWRITTEN = 1
+COMPACTED = 2
+JOINED = 4
 _HEAD = struct.Struct("<8sQII")
-_ENTRY = struct.Struct("<QQIIQQQqq32s32s32s16x")
+_ENTRY = struct.Struct("<QQIIQQQqq32s32s32sI12x")
 assert _HEAD.size == 24 and _ENTRY.size == 176
 
 
@@ -59,6 +64,7 @@ class Entry:
     previous_hash: bytes
     last_hash: bytes = bytes(32)
     schema_digest: bytes
+    flags: int = 0
 
     @property
     def is_active(self) -> bool:
@@ -90,11 +96,16 @@ class Manifest:
                 entry.previous_hash,
                 entry.last_hash,
                 entry.schema_digest,
+                entry.flags,
             )
             for entry in self.segments
         ]
         body = b"".join(parts)
         return body + blake3(body).digest()
+
+
+def with_generation(entry: Entry, generation: int) -> Entry:
+    return dataclasses.replace(entry, generation=generation)
 
 
 def parse(data: bytes, path: Path | str) -> Manifest:
@@ -125,6 +136,7 @@ def parse(data: bytes, path: Path | str) -> Manifest:
                 previous_hash=values[9],
                 last_hash=values[10],
                 schema_digest=values[11],
+                flags=values[12],
             )
         )
     _check(entries, path)

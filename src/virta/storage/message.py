@@ -29,6 +29,7 @@ CONTINUATION = b"\xff\xff\xff\xff"
 PREFIX_SIZE = 8
 FIELDS_KEY = b"virta"
 EVENT_KEY = b"virta.event"
+TRAIL_KEY = b"virta.trail"
 
 SCHEMA_MESSAGE = 1
 DICTIONARY_MESSAGE = 2
@@ -63,9 +64,9 @@ def build_template(
     fields_size: int,
     codec: int | None = None,
     variadic: int = 0,
-    event: bytes | None = None,
+    extra: tuple[bytes, bytes] | None = None,
 ) -> Template:
-    """Lay out prefix and metadata for a batch of so many nodes and buffers."""
+    """Lay out prefix and metadata for a batch of so many nodes and buffers; `extra`: one more pair."""
     out = bytearray()
 
     def pad(size: int) -> None:
@@ -121,8 +122,8 @@ def build_template(
     variadic_at = vector(batch + 28, variadic, 8) if variadic else 0
 
     pairs = [(FIELDS_KEY, b"0" * fields_size)]
-    if event is not None:
-        pairs.append((EVENT_KEY, event))
+    if extra is not None:
+        pairs.append(extra)
     pad(4)
     later(message + 24)
     out += _U32.pack(len(pairs))

@@ -73,7 +73,7 @@ class QuickCheck:
 
     def _numbers_fit(self, known: KnownLayout, head: bytearray, header: Header) -> bool:
         at = self._fields_at
-        fields = chain.without_place(header.fields()).hex().encode()
+        fields = chain.described(header.fields()).hex().encode()
         digest = header.digest.hex().encode()
         return (
             known.size + _I64.unpack_from(head, known.body_length_at)[0] == header.length

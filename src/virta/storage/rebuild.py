@@ -22,7 +22,7 @@ from typing import Any
 from blake3 import blake3
 
 from virta.errors import Corrupt, StorageFailed
-from virta.storage import block, chain, manifest, message, state
+from virta.storage import block, chain, manifest, message, state, trail
 from virta.storage.chain import HEADER_SIZE, Header
 from virta.storage.files import Files, read_fully, write_fully
 from virta.storage.layout import PartitionPaths
@@ -37,8 +37,14 @@ _LOCK_SECONDS = 2.0
 def header_of(data: Any, previous: bytes, position: int) -> Header:
     """The header of a block, made from the block itself. Corrupt when its digest is wrong."""
     fields, digest = block.check(data)
+    if not block.is_rewritten(fields):
+        hash_ = chain.link(previous, fields, digest)
+    else:
+        old = trail.of_block(data, block.base_offset_of(fields))
+        hash_ = trail.relinked(old, previous)
+        fields = chain.with_check(previous, fields, digest, hash_)
     placed = chain.with_place(fields, position, len(data))
-    return chain.unpack_header(placed + digest + chain.link(previous, fields, digest))
+    return chain.unpack_header(placed + digest + hash_)
 
 
 def blocks_start(files: Files, descriptor: int, entry: Entry) -> int:
@@ -146,6 +152,8 @@ class ChainMender:
                     self._files, descriptor, previous=entry.previous_hash, start=start, end=limit
                 ):
                     chain.check_follows(header, next_offset=made.offset, position=made.position)
+                    if entry.is_active:
+                        chain.check_appended(header)
                     made.data += header.to_bytes()
                     made.position, made.offset = header.end_position, header.end_offset
             except Corrupt as error:

@@ -179,6 +179,7 @@ def _whole_blocks(view: View, sound: _Sound, data_size: int) -> tuple[_Sound, st
             length = block.measure(segment.read_data, end, data_size)
             header = header_of(segment.read_data(end, length), head, end)
             chain.check_follows(header, next_offset=next_offset, position=end)
+            chain.check_appended(header)
             if header.schema_version != segment.entry.schema_version:
                 raise Corrupt("the block has another schema version than its segment")
         except Corrupt as error:

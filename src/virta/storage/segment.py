@@ -18,11 +18,12 @@ from typing import Any
 import pyarrow as pa
 
 from virta.errors import Corrupt
-from virta.storage import block, chain
+from virta.storage import block, chain, manifest, trail
 from virta.storage.chain import HEADER_SIZE, Header, HeaderView
 from virta.storage.files import Files, read_fully
 from virta.storage.layout import PartitionPaths
 from virta.storage.manifest import Entry
+from virta.storage.trail import Trail
 
 # Headers of one read of blocks; a block has at least some 400 bytes of metadata.
 _HEADERS_PER_READ = 4096
@@ -53,12 +54,19 @@ class StoredBlock:
 
     def check(self) -> None:
         """Hash the bytes again and follow the link from the block before."""
-        fields = chain.without_place(self.header.fields())
-        if chain.link(self.previous, fields, self.header.digest) != self.header.hash:
+        if not chain.follows(self.header.to_bytes(), self.previous):
             raise Corrupt(
                 "the header's hash does not follow from the one before", offset=self.header.base_offset
             )
         block.check_against(self.data, self.header)
+        if self.header.is_rewritten and trail.relinked(self.trail(), self.previous) != self.header.hash:
+            raise Corrupt("the trail of the rewritten block does not lead to its hash")
+
+    def trail(self) -> Trail:
+        """The blocks that a rewritten one stands for, as their headers were; of another one, itself."""
+        if not self.header.is_rewritten:
+            return trail.of_header(self.header)
+        return trail.of_block(self.data, self.header.base_offset)
 
 
 class Segment:
@@ -68,6 +76,7 @@ class Segment:
         "_chain_map",
         "_data_map",
         "_files",
+        "_trail",
         "chain_descriptor",
         "chain_path",
         "data_descriptor",
@@ -92,6 +101,7 @@ class Segment:
         self.chain_path = paths.chain(entry.base, entry.generation)
         self._chain_map: mmap.mmap | None = None
         self._data_map: mmap.mmap | None = None
+        self._trail: tuple[int, Trail, list[bytes]] | None = None  # the one looked at last
         self.chain_descriptor = -1
         self.data_descriptor = files.open(self.data_path, write=write)
         self.chain_descriptor = files.open(self.chain_path, write=write)
@@ -143,11 +153,45 @@ class Segment:
 
     def checked_header(self, index: int) -> Header:
         """The header at this index, which must follow from the hash before it."""
-        header = chain.unpack_header(self.read_chain(index * HEADER_SIZE, HEADER_SIZE))
-        fields = chain.without_place(header.fields())
-        if chain.link(self.hash_before(index), fields, header.digest) != header.hash:
+        record = self.read_chain(index * HEADER_SIZE, HEADER_SIZE)
+        if not chain.follows(record, self.hash_before(index)):
             raise self._broken(index)
-        return header
+        return chain.unpack_header(record)
+
+    def trail_at(self, index: int) -> tuple[Trail, list[bytes]]:
+        """The old headers that the rewritten block at this index stands for, and the hash before each."""
+        found = self._trail
+        if found is None or found[0] != index:
+            header, previous = self.checked_header(index), self.hash_before(index)
+            old = trail.of_block(self._whole_data(header.position, header.length), header.base_offset)
+            after = trail.hashes(old, previous)
+            if after[-1] != header.hash:
+                raise Corrupt(
+                    "the trail of the rewritten block does not lead to its hash",
+                    file=str(self.data_path),
+                    position=header.position,
+                    offset=header.base_offset,
+                )
+            found = self._trail = index, old, [previous, *after[:-1]]
+        return found[1], found[2]
+
+    def is_rewritten(self, index: int) -> bool:
+        return (
+            bool(self.entry.flags & manifest.REWRITTEN) and self.headers(index + 1).header(index).is_rewritten
+        )
+
+    def count_rows(self, start: int, stop: int, first: int, end: int) -> int:
+        """Rows of blocks `start` to `stop` with offsets from `first` up to `end`."""
+        headers = chain.as_array(self.read_chain(start * HEADER_SIZE, (stop - start) * HEADER_SIZE))
+        count = int(headers["rows"].sum())
+        for index in {0, len(headers) - 1} if len(headers) else ():
+            header = self.headers(stop).header(start + index)
+            if header.base_offset < first or header.end_offset > end:
+                stored = self.read_blocks(start + index, start + index + 1, max_bytes=1)[0]
+                offsets = stored.decode().column(0).to_numpy()
+                outside = len(offsets) - int(offsets.searchsorted(end) - offsets.searchsorted(first))
+                count -= outside
+        return count
 
     def leads_to(self, count: int, wanted: bytes) -> bool:
         """Whether the first `count` headers are linked all along and end in this hash."""

@@ -164,7 +164,10 @@ def make(files: Files, paths: PartitionPaths, segment: Segment) -> SegmentStatis
     """Compute the statistics of a sealed segment and keep them, if they can be written."""
     names, batch = compute(segment)
     with contextlib.suppress(OSError):  # a read-only or full place: then they serve this read only
-        _write_aside(files, paths.stats(segment.entry.base, segment.entry.generation), segment.entry, batch)
+        path = paths.stats(segment.entry.base, segment.entry.generation)
+        _write_aside(files, path, segment.entry, batch)
+        if files.identity(segment.data_path) is None:
+            files.unlink(path)  # the segment went meanwhile: nothing made from it may stay
     return SegmentStatistics(names, batch)
 
 

@@ -12,7 +12,9 @@ Every block is read and checked, oldest first, in bounded memory. A partition is
  4. offsets go on without gap, times and epochs never go back;
  5. each sealed segment ends as the manifest says, and the active one holds at least
     what the state record calls synced, under the hash it calls it by;
- 6. heads that were noted earlier are in the chain.
+ 6. the link of a rewritten block follows from the old fields and digests in its trail, and
+    a `rewritten` control block names each segment that has such blocks by its digest;
+ 7. heads that were noted earlier are in the chain.
 
 The data file is the truth: where a header and a block disagree, the header is made
 again from the block, and whichever of the two does not follow from the history before
@@ -31,7 +33,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from virta.errors import Corrupt, UsageError
+from virta.errors import Corrupt, UnavailableError, UsageError
 from virta.storage import statistics
 from virta.storage.files import Files, read_file
 from virta.storage.layout import LOCK, MANIFEST, TORN_MARK, TURNSTILE, PartitionPaths, segment_of
@@ -43,12 +45,14 @@ from virta.storage.verify_segment import (
     Found,
     Place,
     Progress,
+    SeenReceipt,
+    SeenRewrite,
     SegmentWalk,
     file_key,
     repair_command,
 )
 from virta.storage.view import Identity
-from virta.types import HASH_SIZE, Problem, VerifyReport
+from virta.types import HASH_SIZE, Problem, Receipt, VerifyReport
 
 __all__ = ["Progress", "combine", "parse_head", "repair_command", "verify_partition"]
 
@@ -101,10 +105,15 @@ def combine(reports: Iterable[VerifyReport]) -> VerifyReport:
         heads=heads,
         problems=tuple(problem for report in reports for problem in report.problems),
         trustworthy_until=trustworthy,
+        receipts=tuple(receipt for report in reports for receipt in report.receipts),
     )
 
 
 # -- the whole partition --------------------------------------------------------------------
+
+
+class _Rewritten(Exception):
+    """A segment was rewritten before its turn came."""
 
 
 class _Verification:
@@ -116,6 +125,24 @@ class _Verification:
         self.found = Found()
 
     def run(self) -> VerifyReport:
+        """Verify, with rewrites held off if none is at work; else from the start where one came between."""
+        wanted = set(self.context.wanted)
+        descriptor = self.files.open(self.paths.root)
+        try:
+            self.files.lock(descriptor, exclusive=False, wait=False)
+            for _ in range(_ATTEMPTS):
+                try:
+                    return self._attempt()
+                except _Rewritten:
+                    self.found = Found()
+                    self.context.wanted = set(wanted)
+            raise UnavailableError(
+                f"{self.paths.root} is being rewritten again and again", hint="try again a little later"
+            )
+        finally:
+            self.files.close(descriptor)
+
+    def _attempt(self) -> VerifyReport:
         try:
             return self._run()
         except (Corrupt, OSError) as error:
@@ -136,10 +163,13 @@ class _Verification:
         for entry in loaded.segments:
             if self._is_removed(entry):
                 first = self.context.manifest().segments[0]
+                if entry.base >= first.base:
+                    raise _Rewritten
                 place = _after(entry, place)
                 continue
             place = self._segment(entry, place)
         self._look_at_start(first)
+        self._look_at_rewrites(first)
         self._look_at_state()
         self._look_at_names()
         self._look_for_heads(first)
@@ -175,6 +205,7 @@ class _Verification:
             heads={number: place.head.hex()},
             problems=tuple(problems),
             trustworthy_until={number: trusted},
+            receipts=tuple(self._told(receipt) for receipt in found.receipts if self._is_told(receipt)),
         )
 
     def _problem_of(self, error: Corrupt | OSError, path: Any, *, cure: str | None) -> None:
@@ -200,6 +231,8 @@ class _Verification:
             walk = SegmentWalk(self.context, entry, place, known)
             walk.run()
             is_damaged = any(problem.severity == "damage" for problem in walk.found.problems)
+            if is_damaged and self._is_removed(entry):
+                raise _Rewritten
             now = self.context.state() or State()
             same = (now.epoch, now.generation) == (known.epoch, known.generation)
             if not is_damaged or same or attempt == _ATTEMPTS - 1:
@@ -226,19 +259,22 @@ class _Verification:
 
     def _look_at_start(self, first: Entry) -> None:
         """Rule 1: nothing is missing at the old end that was not removed by retention."""
-        for receipt in self.found.receipts:
-            if receipt.get("to", 0) > first.base:
+        removals = [receipt for receipt in self.found.receipts if receipt.kind == "retained"]
+        for receipt in removals:
+            if receipt.number("to") > first.base:
                 self.found.problems.append(
                     self.context.problem(
-                        f"a removal of the rows before offset {receipt['to']} was begun and not finished",
+                        f"a removal of the rows before offset {receipt.number('to')} was begun and not "
+                        "finished",
                         "notice",
                         cure="virta steward --once",
                     )
                 )
         if first.base == 0 and first.previous_hash == self.context.identity.genesis():
             return
-        for receipt in self.found.receipts:
-            if receipt.get("to") == first.base and receipt.get("hash_after") == first.previous_hash.hex():
+        for receipt in removals:
+            is_its = receipt.event.get("hash_after") == first.previous_hash.hex()
+            if receipt.number("to") == first.base and is_its:
                 return
         if first.base:
             text = (
@@ -251,6 +287,49 @@ class _Verification:
             self.context.problem(
                 text, file=str(self.paths.data(*file_key(first))), position=0, offset=first.base, cure=RESTORE
             )
+        )
+
+    def _look_at_rewrites(self, first: Entry) -> None:
+        """Rule 6: each rewritten segment is, byte for byte, what a receipt in the chain names."""
+        receipts = [receipt for receipt in self.found.receipts if receipt.kind == "rewritten"]
+        for seen in self.found.rewrites:
+            named = [receipt for receipt in receipts if receipt.event.get("seal") == seen.seal]
+            wrong = _judge_receipt(named[-1], seen) if named else "and no receipt in the chain names them"
+            if wrong:
+                text = f"rows {seen.entry.base} to {seen.entry.end - 1} were rewritten, {wrong}"
+                path = self.paths.data(*file_key(seen.entry))
+                self.found.distrust(seen.entry.base)
+                self.found.problems.append(
+                    self.context.problem(
+                        text, file=str(path), position=0, offset=seen.entry.base, cure=RESTORE
+                    )
+                )
+        seals = {seen.seal for seen in self.found.rewrites}
+        for number, receipt in enumerate(receipts):
+            is_made = receipt.event.get("seal") in seals or receipt.number("to") <= first.base
+            if not is_made and not any(_covers(later, receipt) for later in receipts[number + 1 :]):
+                text = (
+                    f"a rewrite of the rows {receipt.number('from')} to {receipt.number('to') - 1} "
+                    f"({receipt.reason}) was begun and not finished"
+                )
+                severity = "warning" if receipt.reason == "erased" else "notice"
+                self.found.problems.append(self.context.problem(text, severity, cure="virta steward --once"))
+
+    def _is_told(self, receipt: SeenReceipt) -> bool:
+        """Removals and erasures are told for ever, other rewrites while they are in force."""
+        seals = {seen.seal for seen in self.found.rewrites}
+        return receipt.kind == "retained" or receipt.reason == "erased" or receipt.event.get("seal") in seals
+
+    def _told(self, receipt: SeenReceipt) -> Receipt:
+        before = receipt.number("rows_before" if receipt.kind == "rewritten" else "rows")
+        left = receipt.number("rows") if receipt.kind == "rewritten" else 0
+        return Receipt(
+            partition=self.context.identity.number,
+            reason=receipt.reason,
+            from_offset=receipt.number("from"),
+            to_offset=receipt.number("to"),
+            rows_removed=max(0, before - left),
+            timestamp_us=receipt.timestamp,
         )
 
     def _look_at_state(self) -> None:
@@ -292,12 +371,14 @@ class _Verification:
         return self.context.problem("a file that does not belong to a partition", "warning", file=str(path))
 
     def _look_for_heads(self, first: Entry) -> None:
-        """Rule 6: what was noted earlier is still part of this history."""
+        """Rule 7: what was noted earlier is still part of this history."""
         wanted = self.context.wanted
         wanted.discard(first.previous_hash)
         for receipt in self.found.receipts:
+            if receipt.kind != "retained":
+                continue
             for name in ("hash_before", "hash_after"):
-                wanted -= {head for head in wanted if head.hex() == receipt.get(name)}
+                wanted -= {head for head in wanted if head.hex() == receipt.event.get(name)}
         for head in sorted(wanted):
             text = f"the head {head.hex()} is not in the chain: history was rewritten or cut short"
             if first.base:
@@ -314,3 +395,20 @@ def _after(entry: Entry, place: Place) -> Place:
         timestamp=max(entry.max_timestamp, place.timestamp),
         epoch=place.epoch,
     )
+
+
+def _judge_receipt(receipt: SeenReceipt, seen: SeenRewrite) -> str | None:
+    """What is wrong with the receipt that names a rewritten segment."""
+    event, entry = receipt.event, seen.entry
+    place = (event.get("from"), event.get("to"), event.get("hash_before"), event.get("hash_after"))
+    if place != (entry.base, entry.end, entry.previous_hash.hex(), entry.last_hash.hex()):
+        return "and the receipt that names them is of another place"
+    if event.get("rows") != seen.rows:
+        return f"and the receipt says that {event.get('rows')} are left, but {seen.rows} are"
+    if receipt.reason == "joined" and event.get("rows_before") != seen.rows:
+        return "and the receipt says that none went, but counts fewer than before"
+    return None
+
+
+def _covers(later: SeenReceipt, receipt: SeenReceipt) -> bool:
+    return later.number("from") <= receipt.number("from") and later.number("to") >= receipt.number("to")

@@ -16,7 +16,7 @@ import pyarrow as pa
 from blake3 import blake3
 
 from virta.errors import Corrupt
-from virta.storage import block, chain, manifest, message, room, state
+from virta.storage import block, chain, manifest, message, room, state, trail
 from virta.storage.chain import HEADER_SIZE, Header
 from virta.storage.files import Files, read_fully
 from virta.storage.layout import PartitionPaths
@@ -34,7 +34,9 @@ _HEADERS_PER_PIECE = 512
 _PROGRESS_BYTES = 16 * 1024 * 1024
 # Commits are short: a lock not free for so long belongs to a writer at work.
 _LOCK_SECONDS = 0.5
-_KNOWN_FLAGS = chain.CONTROL | chain.DICTIONARIES
+_KNOWN_FLAGS = chain.CONTROL | chain.DICTIONARIES | chain.REWRITTEN
+# Events that explain why rows are not there, or not as they were written.
+_RECEIPTS = frozenset({"retained", "rewritten"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +66,35 @@ class Place:
     epoch: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenReceipt:
+    """A control block that explains a change, in the order of the chain."""
+
+    event: dict[str, Any]
+    timestamp: int
+
+    @property
+    def kind(self) -> str:
+        return str(self.event.get("event"))
+
+    @property
+    def reason(self) -> str:
+        return str(self.event.get("reason"))
+
+    def number(self, name: str) -> int:
+        value = self.event.get(name)
+        return value if isinstance(value, int) else -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenRewrite:
+    """A segment in which blocks stand for others: a receipt must name it."""
+
+    entry: Entry
+    seal: str
+    rows: int
+
+
 @dataclass(slots=True)
 class Found:
     """What has been seen so far: of a segment, then of the partition."""
@@ -73,7 +104,8 @@ class Found:
     bytes: int = 0
     problems: list[Problem] = field(default_factory=list)
     trusted: int | None = None  # the first offset that does not verify
-    receipts: list[dict[str, Any]] = field(default_factory=list)  # of `retained` control blocks
+    receipts: list[SeenReceipt] = field(default_factory=list)
+    rewrites: list[SeenRewrite] = field(default_factory=list)
 
     def distrust(self, offset: int) -> None:
         self.trusted = offset if self.trusted is None else min(self.trusted, offset)
@@ -84,6 +116,7 @@ class Found:
         self.bytes += other.bytes
         self.problems += other.problems
         self.receipts += other.receipts
+        self.rewrites += other.rewrites
         if other.trusted is not None:
             self.distrust(other.trusted)
 
@@ -204,6 +237,8 @@ class SegmentWalk:
             self.synced_blocks = known.synced_blocks
         self.known = known
         self.quick = QuickCheck()
+        self.seal = blake3()
+        self.rewritten = 0
         self.bad_headers = 0
         self.first_bad_header: tuple[int, int] = (0, 0)  # index and offset
         self.min_timestamp, self.max_timestamp = (1 << 63) - 1, -(1 << 63)
@@ -275,6 +310,10 @@ class SegmentWalk:
         stopped = not self._look_at_blocks(chain_)
         if self.bad_headers and chain_ >= 0:
             self._report_bad_chain()
+        if self.rewritten:
+            self.found.rewrites.append(
+                SeenRewrite(entry=self.entry, seal=self.seal.hexdigest(), rows=self.found.rows)
+            )
         if not stopped:
             if self.entry.is_active:
                 self._look_behind_active(data, chain_)
@@ -353,8 +392,7 @@ class SegmentWalk:
         """The header, if it follows from the one before and lies where it must."""
         if len(record) != HEADER_SIZE:
             return None
-        fields = chain.without_place(record)
-        if chain.link(self.place.head, fields, record[64:96]) != record[96:]:
+        if not chain.follows(record, self.place.head):
             return None
         header = chain.unpack_header(record)
         return header if header.position == self.end else None
@@ -372,6 +410,8 @@ class SegmentWalk:
                 self.quick.learn(data)
             except Corrupt as error:
                 wrong = error.message
+        if header.is_rewritten:
+            wrong = self._judge_trail(data, header) or wrong
         if wrong:
             self.damage(wrong, position=header.position)
         if header.is_control or index == 0:
@@ -393,14 +433,29 @@ class SegmentWalk:
             return f"the block's epoch {header.epoch} is before epoch {place.epoch} of the block before"
         if header.schema_version != self.entry.schema_version:
             return f"the block has schema version {header.schema_version}, its segment another one"
-        if header.flags & ~_KNOWN_FLAGS or header.reserved:
+        if header.is_rewritten and self.entry.is_active:
+            return "a rewritten block lies in the segment that is appended to"
+        if header.flags & ~_KNOWN_FLAGS or (header.reserved and not header.is_rewritten):
             return "the block has flags that this version does not know"
         if header.rows > header.span or (header.is_control and header.span):
             return f"the block has {header.rows} rows for {header.span} offsets"
         return None
 
+    def _judge_trail(self, data: Any, header: Header) -> str | None:
+        """A rewritten block's link: from the hash before it, over the blocks it stands for, to its hash."""
+        self.rewritten += 1
+        old = trail.of_block(data, header.base_offset)
+        hashes = trail.hashes(old, self.place.head)
+        if hashes[-1] != header.hash:
+            return "the blocks that the rewritten block stands for do not lead to its hash"
+        self.context.wanted.difference_update(hashes)
+        if int(old["span"].sum()) != header.span or int(old["rows"].sum()) < header.rows:
+            return "the rewritten block covers other offsets, or has more rows, than the blocks it stands for"
+        return None
+
     def _step(self, header: Header, index: int) -> None:
         """Go on behind a block."""
+        self.seal.update(header.to_bytes())
         self.place = Place(
             offset=header.end_offset,
             head=header.hash,
@@ -499,8 +554,8 @@ class SegmentWalk:
             wrong = self._judge_opening(event)
             if wrong:
                 self.damage(wrong, position=header.position)
-        if kind == "retained":
-            self.found.receipts.append(event)
+        if kind in _RECEIPTS:
+            self.found.receipts.append(SeenReceipt(event=event, timestamp=header.max_timestamp))
 
     def _judge_opening(self, event: dict[str, Any]) -> str | None:
         """The opening block binds the schema, and at the very front the identity, to the chain."""

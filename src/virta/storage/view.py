@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import bisect
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pyarrow as pa
 from blake3 import blake3
 
-from virta.errors import Corrupt, HistoryChanged
+from virta.errors import Corrupt, HistoryChanged, UnavailableError
 from virta.storage import block, chain, manifest, rebuild, state
 from virta.storage.chain import HEADER_SIZE, Header
 from virta.storage.files import Files
@@ -40,6 +41,8 @@ from virta.types import Token
 # Sealed segments kept mapped per partition: no descriptors, and no memory but what is looked at.
 _OPEN_SEALED = 128
 _HEADERS_PER_READ = 8192
+# A rewrite takes longer than a look, so a few looks are enough to meet segments that are in force.
+_ATTEMPTS = 16
 # As many headers are kept for readers that wait at the end; others find theirs in the chain file.
 NEWEST_HEADERS = 16
 
@@ -64,6 +67,16 @@ class Stretch:
     segment: Segment
     start: int
     stop: int
+
+
+class SegmentsMoved(UnavailableError):
+    """A segment was rewritten while it was about to be opened; the view knows the new ones by now."""
+
+    def __init__(self, base: int) -> None:
+        super().__init__(f"the segment from offset {base} was rewritten just now", hint="try again")
+
+
+T = TypeVar("T")
 
 
 class View:
@@ -96,7 +109,7 @@ class View:
             self.state = State()
             self._read_state()
             self.manifest: Manifest = manifest.load(files, paths.manifest)
-            self.active = self._open(self.manifest.active)
+            self.active = self._open_active()
         except BaseException:
             files.close(self.lock_descriptor)
             raise
@@ -107,11 +120,31 @@ class View:
         self.data_end = 0
         self.last_timestamp = 0
         self.cuts = 0  # how often history known here was found changed
+        self.rewrites = 0  # how often segments known here were found replaced by others
         try:
             self._look_first()
         except BaseException:
             self.close()
             raise
+
+    def _open_active(self) -> Segment:
+        """The active segment, looked for again where it was sealed and rewritten at this very moment."""
+        for _ in range(_ATTEMPTS):
+            entry = self.manifest.active
+            try:
+                return self._open(entry)
+            except (SegmentsMoved, HistoryChanged):
+                self.manifest = manifest.load(self.files, self.paths.manifest)
+        raise SegmentsMoved(entry.base)
+
+    def settled(self, ask: Callable[[], T]) -> T:
+        """An answer from segments that are in force: asked again where one was rewritten meanwhile."""
+        for _ in range(_ATTEMPTS):
+            try:
+                return ask()
+            except SegmentsMoved:
+                continue
+        return ask()
 
     def _look_first(self) -> None:
         """Take the active chain; one that breaks off, or ends before what was synced, is made again."""
@@ -152,8 +185,11 @@ class View:
         """A segment does not open: it was removed, or damaged; a chain file is made again."""
         now = manifest.load(self.files, self.paths.manifest)
         if all((one.base, one.generation) != (entry.base, entry.generation) for one in now.segments):
-            self.manifest = now if now.active == self.manifest.active else self.manifest
-            raise self.removed(entry.base)
+            if hasattr(self, "active"):
+                self.reload_manifest()
+            if entry.base < now.segments[0].base:
+                raise self.removed(entry.base)
+            raise SegmentsMoved(entry.base)
         file = error.file if isinstance(error, Corrupt) else str(error.filename)
         if file == str(self.paths.chain(entry.base, entry.generation)):
             self._make_chain(entry)
@@ -223,6 +259,9 @@ class View:
 
     def first_offset_at(self, timestamp: int) -> int:
         """Offset of the first row whose block reaches the timestamp (rows in it may be older)."""
+        return self.settled(lambda: self._first_offset_at(timestamp))
+
+    def _first_offset_at(self, timestamp: int) -> int:
         entries = self.manifest.segments[:-1]
         index = bisect.bisect_left(entries, timestamp, key=lambda entry: entry.max_timestamp)
         count = self.blocks_in(index)
@@ -237,7 +276,7 @@ class View:
     def plan(self, start: int, end: int, *, most: int | None = None) -> list[Stretch]:
         """The stretches of blocks that hold the rows from `start` up to `end`; the first `most` of them."""
         try:
-            return self._plan(start, end, most)
+            return self.settled(lambda: self._plan(start, end, most))
         except Corrupt as error:
             if self.mended(error) is None:
                 raise
@@ -265,9 +304,44 @@ class View:
         """The hash before the block that holds the offset; the head for the next one."""
         if offset >= self.next_offset:
             return self.head
+        return self.settled(lambda: next(self._hashes_before(offset)))
+
+    def _hashes_before(self, offset: int) -> Iterator[bytes]:
+        """The hash before the block that was appended with the offset, then those before the control
+        blocks directly before it. Blocks that were rewritten are looked through."""
         index = self.segment_index(offset)
         segment = self.segment(index)
-        return segment.hash_before(segment.covering(self.blocks_in(index), offset))
+        at = segment.covering(self.blocks_in(index), offset)
+        if at < self.blocks_in(index) and segment.is_rewritten(at):
+            old, hashes = segment.trail_at(at)
+            inside = int((old["base_offset"] + old["span"] > offset).argmax())
+            yield hashes[inside]
+            for number in range(inside - 1, -1, -1):
+                if old["span"][number]:
+                    return
+                yield hashes[number]
+        else:
+            yield segment.hash_before(at)
+        while True:
+            if at == 0:
+                if index == 0:
+                    return
+                index -= 1
+                segment = self.segment(index)
+                at = self.blocks_in(index)
+                continue
+            at -= 1
+            if segment.is_rewritten(at):
+                old, hashes = segment.trail_at(at)
+            elif chain.unpack_header(segment.read_chain(at * HEADER_SIZE, HEADER_SIZE)).span:
+                return
+            else:
+                yield segment.hash_before(at)
+                continue
+            for number in range(len(old) - 1, -1, -1):
+                if old["span"][number]:
+                    return
+                yield hashes[number]
 
     def check_token(self, token: Token) -> None:
         """That the history the token was taken from is the one that is here."""
@@ -280,22 +354,7 @@ class View:
 
     def _follows(self, token: Token) -> bool:
         """Whether the token's hash stands before its block, control blocks between left aside."""
-        index = self.segment_index(token.offset)
-        segment = self.segment(index)
-        at = segment.covering(self.blocks_in(index), token.offset)
-        while True:
-            if segment.hash_before(at) == token.hash:
-                return True
-            if at == 0:
-                if index == 0:
-                    return False
-                index -= 1
-                segment = self.segment(index)
-                at = self.blocks_in(index)
-                continue
-            at -= 1
-            if chain.unpack_header(segment.read_chain(at * HEADER_SIZE, HEADER_SIZE)).span:
-                return False
+        return self.settled(lambda: any(found == token.hash for found in self._hashes_before(token.offset)))
 
     def removed(self, offset: int) -> HistoryChanged:
         """The answer to a reader that stands in what retention took away."""
@@ -385,16 +444,29 @@ class View:
             return
         old = self.manifest.active
         if found.active.base == old.base and found.active.generation == old.generation:
-            self.manifest = found
+            self._take_manifest(found)
             return
         # the active segment was sealed: first see all of it, then move on
         sealed = next((entry for entry in found.segments if entry.base == old.base), None)
         if sealed is not None and sealed.generation == old.generation:
             self._follow(sealed.blocks)
         opened = self._open(found.active)  # may fail, so nothing is changed before
-        self.manifest = found
+        self._take_manifest(found)
         self.switch_active(opened)
         self.look_from_end()
+
+    def _take_manifest(self, found: Manifest) -> None:
+        """Segments that are not in it any more are let go of; whoever reads them holds them."""
+        kept = {(entry.base, entry.generation) for entry in found.segments}
+        start = found.segments[0].base
+        self.rewrites += any(
+            (entry.base, entry.generation) not in kept and entry.base >= start
+            for entry in self.manifest.segments
+        )
+        for base, segment in list(self._sealed.items()):
+            if (base, segment.entry.generation) not in kept:
+                del self._sealed[base]
+        self.manifest = found
 
     def switch_active(self, segment: Segment) -> None:
         self.active = segment  # plans in flight may still hold the old one
@@ -510,6 +582,7 @@ class View:
     def _believable(self, header: Header) -> bool:
         try:
             chain.check_follows(header, next_offset=self.next_offset, position=self.data_end)
+            chain.check_appended(header)
             if self.blocks >= self._trusted and not self.state.is_checked_in(self._boot_id):
                 if header.end_position > self.files.size(self.active.data_descriptor):
                     return False

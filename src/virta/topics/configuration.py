@@ -67,6 +67,12 @@ def _truth(option: str, value: Any) -> bool:
     return value
 
 
+def _ratio(option: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise UsageError(f"{option} is a number above 0 and up to 1, not {value!r}")
+    return float(value)
+
+
 # option → (field of TopicConfig, how it is read)
 _OPTIONS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "durability": ("durability", _choice(Durability)),
@@ -75,7 +81,11 @@ _OPTIONS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "retention_age": ("retention_age_seconds", _age),
     "retention_bytes": ("retention_bytes", _size),
     "retention_rows": ("retention_rows", _count),
+    "join_blocks": ("join_blocks", _truth),
+    "compaction_ratio": ("compaction_ratio", _ratio),
+    "tombstone_age": ("tombstone_age_seconds", _age),
     "row_limit_bytes": ("row_limit_bytes", _size),
+    "row_deletion": ("row_deletion", _truth),
     "topic_deletion": ("topic_deletion", _truth),
     "public_write": ("public_write", _truth),
 }

@@ -14,6 +14,7 @@ from virta.memory.partition import Partition as StoredPartition
 from virta.requests import parse_token
 from virta.storage.chain import HEADER_SIZE
 from virta.storage.segment import StoredBlock
+from virta.storage.view import View
 from virta.topics.block import Block
 from virta.topics.idle import Idle
 from virta.topics.read import Selection, chosen
@@ -110,9 +111,7 @@ class Partition:
             if not read:
                 break
             found += [
-                self._block(block)
-                for block in read
-                if block.header.base_offset < end and not block.header.is_control
+                self._block(block) for block in read if block.header.base_offset < end and block.header.rows
             ]
             start = max(start + 1, read[-1].header.end_offset)
         return found
@@ -121,11 +120,13 @@ class Partition:
         """What is there now from the token on, and the token after it."""
         own = self._own(token)
         self.stored.check_token(own)
-        read = self.stored.read(own.offset, max_bytes=max_bytes)
-        if not read:
-            return [], own
-        following = Token(partition=self.number, offset=read[-1].header.end_offset, hash=read[-1].header.hash)
-        return [self._block(block) for block in read if not block.header.is_control], following
+        while read := self.stored.read(own.offset, max_bytes=max_bytes):
+            last = read[-1].header
+            own = Token(partition=self.number, offset=last.end_offset, hash=last.hash)
+            blocks = [self._block(block) for block in read if block.header.rows]
+            if blocks:
+                return blocks, own
+        return [], own
 
     def long_poll(
         self, token: Token | str, *, timeout: float | None = None, max_bytes: int = POLL_BYTES
@@ -169,15 +170,12 @@ class Partition:
             raise UsageError("a hash needs at least eight digits to be looked for")
         self.stored.dump()  # what is only in memory stands in no chain file
         with self.stored.view() as view:
-            for index in range(len(view.manifest.segments) - 1, -1, -1):
-                segment, count = view.segment(index), view.blocks_in(index)
-                data = segment.read_chain(0, count * HEADER_SIZE)
-                for at in range((count - 1) * HEADER_SIZE, -1, -HEADER_SIZE):
-                    if data[at + 96 : at + 96 + len(wanted)] == wanted:
-                        found = segment.read_blocks(at // HEADER_SIZE, at // HEADER_SIZE + 1, max_bytes=1)[0]
-                        if found.header.hash.hex().startswith(hash_.lower()):
-                            return self._block(found)
-        raise NotFound(f"no block has the hash {hash_}")
+            found = view.settled(lambda: _find(view, wanted, hash_.lower()))
+            if found is None:
+                found = view.settled(lambda: _find_rewritten(view, hash_.lower()))
+        if found is None:
+            raise NotFound(f"no block has the hash {hash_}")
+        return self._block(found)
 
     # -- what ranges may be given as -------------------------------------------------------------
 
@@ -202,3 +200,29 @@ class Partition:
             return f"Partition({place}, next offset {self.next_offset}, head {self.head[:8]})"
         except VirtaError as error:
             return f"Partition({place}, {error.code})"
+
+
+def _find(view: View, wanted: bytes, digits: str) -> StoredBlock | None:
+    """The newest block whose hash begins so, by its header."""
+    for index in range(len(view.manifest.segments) - 1, -1, -1):
+        segment, count = view.segment(index), view.blocks_in(index)
+        data = segment.read_chain(0, count * HEADER_SIZE)
+        for at in range((count - 1) * HEADER_SIZE, -1, -HEADER_SIZE):
+            if data[at + 96 : at + 96 + len(wanted)] == wanted:
+                number = at // HEADER_SIZE
+                found = segment.read_blocks(number, number + 1, max_bytes=1)[0]
+                if found.header.hash.hex().startswith(digits):
+                    return found
+    return None
+
+
+def _find_rewritten(view: View, digits: str) -> StoredBlock | None:
+    """The block that stands for the one whose hash begins so."""
+    for index in range(len(view.manifest.segments) - 2, -1, -1):
+        segment = view.segment(index)
+        for at in range(view.blocks_in(index) - 1, -1, -1):
+            if not segment.is_rewritten(at):
+                continue
+            if any(before.hex().startswith(digits) for before in segment.trail_at(at)[1][1:]):
+                return segment.read_blocks(at, at + 1, max_bytes=1)[0]
+    return None

@@ -294,7 +294,7 @@ class Selection:
             for block in blocks:
                 if block.header.base_offset >= wanted.end:
                     return
-                if block.header.span and not self._is_outside(block, wanted):
+                if block.header.rows and not self._is_outside(block, wanted):
                     batch = self._cut(block, wanted.start, wanted)
                     if batch.num_rows:
                         yield batch
@@ -359,7 +359,7 @@ class Selection:
 
     def _count_one(self, wanted: _Range) -> int:
         if self._limits.filter is None and wanted.since_us is None and wanted.until_us is None:
-            return max(0, wanted.end - wanted.start)
+            return wanted.stored.count(wanted.start, wanted.end)
         return sum(batch.num_rows for batch in self._whole_batches(wanted))
 
     def first(self) -> Row | None:
@@ -445,7 +445,7 @@ class Selection:
             cut = (
                 self._cut(block, max(offset, wanted.start), piece)
                 for block in blocks
-                if block.header.span
+                if block.header.rows
                 and block.header.end_offset > wanted.start
                 and block.header.base_offset < piece.end
             )
@@ -514,10 +514,10 @@ def chosen(everything: Selection, place: int | slice) -> Any:
     at = place if place >= 0 else stored.next_offset + place
     row = between(everything, at, at + 1).first() if at >= 0 else None
     if row is None:
-        raise NotFound(
-            f"topic {everything.topic!r} has no row at offset {place}",
-            hint=f"offsets go from {stored.start_offset} to {stored.next_offset - 1}",
-        )
+        hint = f"offsets go from {stored.start_offset} to {stored.next_offset - 1}"
+        if stored.start_offset <= at < stored.next_offset:
+            hint = "the row was compacted away or erased; the others keep their offsets"
+        raise NotFound(f"topic {everything.topic!r} has no row at offset {place}", hint=hint)
     return row
 
 

@@ -382,7 +382,7 @@ class Topic:
         self._change(record, dataclasses.replace(record.config, locked=True), None, state.LOCKED)
 
     def __len__(self) -> int:
-        return sum(stored.next_offset - stored.start_offset for stored in self._stored)
+        return sum(stored.row_count for stored in self._stored)
 
     def __bool__(self) -> bool:
         return True
