@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -153,6 +154,31 @@ def _stats(call: Call) -> Result:
     return dataclasses.asdict(found), b""
 
 
+def _get(call: Call) -> Result:
+    """The row of a key, with its place; the key came as a batch of one row."""
+    topic = call.opened()
+    try:
+        with pa.ipc.open_stream(call.body) as reader:
+            keys = reader.read_all().to_pylist()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise UsageError(f"the key cannot be read: {error}") from error
+    if len(keys) != 1:
+        raise UsageError(f"get() takes one key, not {len(keys)}")
+    row = topic.get(keys[0])
+    if row is None:
+        return {"found": False}, b""
+    micros = (row.timestamp - _EPOCH) // timedelta(microseconds=1)
+    columns = pa.RecordBatch.from_pylist([row.to_dict()], schema=topic.schema)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, columns.schema) as writer:
+        writer.write_batch(columns)
+    place = {"found": True, "partition": row.partition, "offset": row.offset, "timestamp_us": micros}
+    return place, sink.getvalue().to_pybytes()
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 def _sync(call: Call) -> Result:
     if call.topic:
         call.opened().sync()
@@ -202,6 +228,7 @@ VERBS: dict[str, Verb] = {
     "drop_topic": Verb(right=Right.ADMINISTER, act=_drop_topic, replaces_topic=True),
     "alter": Verb(right=Right.ADMINISTER, act=_alter),
     "lock": Verb(right=Right.ADMINISTER, act=_lock),
+    "get": Verb(right=Right.CONSUME, act=_get),
     "stats": Verb(right=Right.CONSUME, act=_stats),
     "sync": Verb(right=Right.PRODUCE, act=_sync),
     "verify": Verb(right=Right.CONSUME, act=_verify),

@@ -383,7 +383,7 @@ class Service:
 
     async def _selected(self, session: Session, channel: int, header: Any) -> None:
         desk = await self.desk(header)
-        selection = await self.threaded(_selection, desk, header)
+        selection = await self.threaded(_table if header.table else _selection, desk, header)
         if header.count:
             rows = await self.threaded(selection.count)
             answer = message("Rows")(rows=rows, last=True)
@@ -536,6 +536,7 @@ def _positions_of(desk: Desk) -> Any:
         durable_offset=max(0, stored.durable_offset),
         head=stored.head,
         topic_version=stored.topic_version,
+        rows=stored.row_count,
     )
 
 
@@ -570,6 +571,25 @@ def _selection(desk: Desk, header: Any) -> Any:
         chosen = chosen.since(_moment(header.since_us))
     if header.HasField("until_us"):
         chosen = chosen.until(_moment(header.until_us))
+    if header.HasField("filter"):
+        chosen = chosen.where(header.filter)
+    if header.columns:
+        chosen = chosen.columns(*header.columns)
+    if header.HasField("limit"):
+        chosen = chosen.limit(header.limit)
+    return chosen
+
+
+def _table(desk: Desk, header: Any) -> Any:
+    """As `_selection`, of the topic's table."""
+    as_of: Any = None
+    if header.HasField("as_of"):
+        wanted = json.loads(header.as_of)
+        if "until_us" in wanted:
+            as_of = _moment(wanted["until_us"])
+        else:
+            as_of = {int(number): offset for number, offset in wanted["offsets"].items()}
+    chosen = desk.topic.topic.table(as_of=as_of)
     if header.HasField("filter"):
         chosen = chosen.where(header.filter)
     if header.columns:

@@ -35,7 +35,7 @@ from virta.storage.layout import check_topic_name
 from virta.storage.view import Identity
 from virta.topics.configuration import new_config
 from virta.topics.schema import SchemaSource
-from virta.types import Event, Problem, Stats, VerifyReport
+from virta.types import Event, Kind, Problem, Stats, VerifyReport
 
 
 class RemoteLog(Log):
@@ -119,6 +119,8 @@ class RemoteLog(Log):
         # what is wrong is said here, with the caller's own words
         check_not_internal(name, "made")
         check_topic_name(name)
+        if schema is None and kind == Kind.UPDATE and not keys:
+            keys = ("key",)
         config = new_config(kind=kind, keys=keys, partitions=partitions, options=options)
         build_schema(schema, headers=headers, keys=config.keys)
         arguments = {

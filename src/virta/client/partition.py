@@ -404,6 +404,19 @@ class RemotePartition:
     def head(self) -> bytes:
         return bytes(self.positions().head)
 
+    @property
+    def row_count(self) -> int:
+        """How many rows there are: fewer than offsets where rows were compacted or erased."""
+        return int(self.positions().rows)
+
+    def count(self, start: int, end: int) -> int:
+        """How many rows have offsets from `start` up to `end`."""
+        header = message("Select")(
+            topic=self.identity.topic, partition=self.identity.number, topic_id=self.identity.topic_id
+        )
+        header.start, header.end, header.count = start, max(start, end), True
+        return int(self.wire.call(FrameType.SELECT, header)[1].rows)
+
     def view(self) -> Any:
         """The little of an embedded partition's view that can be asked of a broker."""
         found = self.positions()

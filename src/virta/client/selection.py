@@ -90,7 +90,7 @@ class RemoteSelection(Selection):
 
     def _count_one(self, wanted: Any) -> int:
         if self._limits.filter is None and wanted.since_us is None and wanted.until_us is None:
-            return max(0, int(wanted.end - wanted.start))
+            return int(wanted.stored.count(wanted.start, wanted.end))
         header = self._header(wanted, wanted.start, None, None)
         header.count = True
         return int(wanted.stored.wire.call(FrameType.SELECT, header)[1].rows)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+import pyarrow as pa
+
 from virta.client.append import RemoteAppender, RemoteWriter
 from virta.client.catalog import RemoteCatalog, record_from
 from virta.client.partition import RemotePartition
 from virta.client.selection import RemoteSelection
+from virta.client.table import RemoteTable
 from virta.errors import UsageError
 from virta.metadata.catalog import Catalog, TopicRecord
 from virta.metadata.internal import check_not_internal
@@ -16,8 +19,9 @@ from virta.metadata.schemas import given_schema
 from virta.topics.block import Block
 from virta.topics.configuration import changed_config
 from virta.topics.partition import Partition
-from virta.topics.read import chosen
+from virta.topics.read import Row, chosen, rows_of
 from virta.topics.spread import Spread
+from virta.topics.table import AsOf
 from virta.topics.topic import Topic
 from virta.topics.writer import DEFAULT_BYTES, DEFAULT_LINGER_SECONDS, DEFAULT_ROWS, Writer
 from virta.types import Problem, Stats, VerifyReport
@@ -84,6 +88,35 @@ class RemoteTopic(Topic):
 
     def _all(self) -> RemoteSelection:
         return RemoteSelection(self._stored, self._schemas, self._now_us)
+
+    def get(self, key: Any) -> Row | None:
+        """The row of a key as it is now; None where there is none. One key column: its value will do."""
+        self._check_update("get()")
+        batches = self._key_reader().batches(key)
+        if sum(batch.num_rows for batch in batches) != 1:
+            raise UsageError("get() takes one key", hint="table().where(…) finds several")
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+            writer.write_batch(batches[0])
+        value, body = self._ask("get", body=sink.getvalue().to_pybytes())
+        if not value["found"]:
+            return None
+        with pa.ipc.open_stream(body) as reader:
+            columns = reader.read_next_batch()
+        leading = [
+            pa.array([value["offset"]], pa.int64()),
+            pa.array([value["timestamp_us"]], pa.timestamp("us", tz="UTC")),
+        ]
+        whole = pa.RecordBatch.from_arrays(
+            [*leading, *columns.columns], ["_offset", "_timestamp", *columns.schema.names]
+        )
+        return next(rows_of(whole, None, value["partition"]))
+
+    def table(self, *, as_of: AsOf | None = None) -> RemoteTable:
+        """The newest row of each key, lazily; or what it was before an offset or a time."""
+        self._check_update("table()")
+        whole = RemoteTable(self.name, self._stored, self._schemas, self._now_us)
+        return whole if as_of is None else cast("RemoteTable", whole.as_of(as_of))
 
     def dataset(self) -> Any:
         """The rows of this moment as a `pyarrow.dataset`."""

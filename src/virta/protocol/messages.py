@@ -124,6 +124,8 @@ MESSAGES: dict[str, tuple[tuple[int, str, str, str], ...]] = {
         (10, "uint64", "credit", "bytes the client takes before it gives more"),
         (11, "bool", "count", "answer with their number alone"),
         (12, "bytes", "topic_id", ""),
+        (13, "bool", "table", "the newest row of each key, over all partitions"),
+        (14, "bytes", "as_of", 'table: JSON, {"offsets": {partition: offset}} or {"until_us": moment}'),
     ),
     "Query": (
         (1, "string", "sql", "one statement that reads; the answer has its columns and a handle"),
@@ -162,6 +164,7 @@ MESSAGES: dict[str, tuple[tuple[int, str, str, str], ...]] = {
         (3, "uint64", "durable_offset", ""),
         (4, "bytes", "head", ""),
         (5, "uint64", "topic_version", ""),
+        (6, "uint64", "rows", "fewer than offsets where rows were compacted or erased"),
     ),
     "Administer": (
         (1, "string", "verb", "see the table"),

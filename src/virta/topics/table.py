@@ -61,7 +61,7 @@ class Table:
 
     def _with(self, **changes: Any) -> Table:
         wish = dataclasses.replace(self._wish, **changes)
-        return Table(self._name, self._partitions, self._schemas, self._now_us, wish)
+        return type(self)(self._name, self._partitions, self._schemas, self._now_us, wish)
 
     # -- narrowing --------------------------------------------------------------------------
 
