@@ -67,6 +67,9 @@ SECTIONS = {
         "permission": Entry("virta.cli.permission:permission", "List, add, remove or try out permissions."),
     },
     "Care": {
+        "pipeline": Entry(
+            "virta.cli.pipeline:pipeline", "Move rows between files, tables and topics; mask copies."
+        ),
         "backup": Entry("virta.cli.backup:backup", "Copy what is new in a log into a backup, verified."),
         "restore": Entry("virta.cli.backup:restore", "Make a log from a backup, and verify it."),
         "steward": Entry("virta.cli.steward:steward", "Remove what retention lets go of, once or for ever."),
