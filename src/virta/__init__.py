@@ -45,9 +45,11 @@ if TYPE_CHECKING:
     from virta.types import ArrowStream as ArrowStream
     from virta.types import Compression as Compression
     from virta.types import Durability as Durability
+    from virta.types import Erasure as Erasure
     from virta.types import Event as Event
     from virta.types import Kind as Kind
     from virta.types import Problem as Problem
+    from virta.types import Receipt as Receipt
     from virta.types import Stats as Stats
     from virta.types import Token as Token
     from virta.types import TopicConfig as TopicConfig
@@ -66,6 +68,7 @@ __all__ = [
     "DamageError",
     "Denied",
     "Durability",
+    "Erasure",
     "Event",
     "Fenced",
     "HistoryChanged",
@@ -74,6 +77,7 @@ __all__ = [
     "NoSpace",
     "NotFound",
     "Problem",
+    "Receipt",
     "SchemaMismatch",
     "Settings",
     "Stats",
@@ -100,9 +104,11 @@ _VALUES = (
     "ArrowStream",
     "Compression",
     "Durability",
+    "Erasure",
     "Event",
     "Kind",
     "Problem",
+    "Receipt",
     "Stats",
     "Token",
     "TopicConfig",

@@ -152,6 +152,17 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Erasure:
+    """What was erased, or would be: `rows`, from so many segments and partitions."""
+
+    topic: str
+    rows: int
+    segments: int
+    partitions: int
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
     """What the chain says of rows that are not there any more, or not as they were written.
 

@@ -17,7 +17,7 @@ from virta.topics.read import Moment, Place, Row
 from virta.topics.table import AsOf
 from virta.topics.topic import Topic
 from virta.topics.writer import DEFAULT_BYTES, DEFAULT_LINGER_SECONDS, DEFAULT_ROWS
-from virta.types import Ack, Kind, Stats, Token, TopicConfig, VerifyReport
+from virta.types import Ack, Erasure, Kind, Stats, Token, TopicConfig, VerifyReport
 
 if TYPE_CHECKING:
     import pyarrow.dataset
@@ -225,6 +225,14 @@ class AsyncTopic:
     ) -> None:
         """Change the schema or the configuration; the topic gets a new version."""
         await self._worker.run(self._sync.alter, schema=schema, renames=renames, **options)
+
+    async def erase(
+        self, *, where: str | None = None, keys: Any = None, dry_run: bool = False, progress: Any = None
+    ) -> Erasure:
+        """Erase rows for good, from every file: those for which `where` is true, or with these keys."""
+        return await self._worker.run(
+            self._sync.erase, where=where, keys=keys, dry_run=dry_run, progress=progress
+        )
 
     async def lock(self) -> None:
         """Take no more rows, for good."""

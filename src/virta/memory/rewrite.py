@@ -18,7 +18,7 @@ from virta.storage.chain import HEADER_SIZE
 from virta.storage.manifest import Entry
 from virta.storage.rewrite import Amounts, Keep, Rewriter, SourcesChanged, Written, install
 from virta.storage.segment import Segment
-from virta.types import Compression
+from virta.types import Compression, Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,8 @@ class Rewritten:
     to_offset: int
     before: Amounts
     after: Amounts
+    hash_before: bytes = b""
+    hash_after: bytes = b""
 
     @property
     def rows_removed(self) -> int:
@@ -38,6 +40,28 @@ class Rewritten:
     @property
     def bytes_freed(self) -> int:
         return self.before.bytes - self.after.bytes
+
+
+def event_of(partition: Partition, kind: str, done: Rewritten, *, topic_version: int) -> Event:
+    """The row of `__events` that tells of a rewrite; its receipt is in the chain in any case."""
+    return Event(
+        kind=kind,
+        topic=partition.identity.topic,
+        topic_id=partition.identity.topic_id.hex(),
+        version=topic_version,
+        partition=partition.identity.number,
+        from_offset=done.from_offset,
+        to_offset=done.to_offset,
+        hash_before=done.hash_before.hex(),
+        hash_after=done.hash_after.hex(),
+        details={
+            "rows": done.rows_removed,
+            "bytes": done.bytes_freed,
+            "segments": done.before.segments,
+            "blocks_before": done.before.blocks,
+            "blocks": done.after.blocks,
+        },
+    )
 
 
 def open_segments(partition: Partition, entries: Sequence[Entry]) -> list[Segment]:
@@ -86,6 +110,8 @@ def rewrite(
         to_offset=written.entry.end,
         before=written.before,
         after=written.after,
+        hash_before=written.entry.previous_hash,
+        hash_after=written.entry.last_hash,
     )
 
 

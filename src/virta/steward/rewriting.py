@@ -67,8 +67,6 @@ class _Told:
 class Rewriting:
     """Remembers what it looked at in vain, so that the next round need not look again."""
 
-    reasons = frozenset({COMPACTED, JOINED})
-
     def __init__(self) -> None:
         self._in_vain: dict[Any, tuple[int, int]] = {}
 

@@ -16,7 +16,7 @@ from typing import Protocol
 from virta.clock import Clock, SystemClock
 from virta.errors import Locked, NotFound, VirtaError
 from virta.memory.partition import Partition
-from virta.memory.rewrite import Rewritten
+from virta.memory.rewrite import Rewritten, event_of
 from virta.steward.report import PartitionReport, StewardReport
 from virta.steward.retention import ActiveSegment, RetentionPlan, has_retention, plan_retention
 from virta.steward.rewriting import Progress, Rewriting
@@ -80,47 +80,48 @@ class Steward:
             return []  # dropped meanwhile
         except VirtaError as error:
             return [PartitionReport(topic=name, partition=0, error=str(error))]
-        found: list[PartitionReport] = []
-        for partition in partitions:
-            for report in self._partition(config, partition, dry_run, force):
-                found.append(report)
-                if report.reason and not dry_run:
-                    self._note(partition, version, report)
-        return found
+        return [
+            report
+            for partition in partitions
+            for report in self._partition(config, version, partition, dry_run, force)
+        ]
 
-    def _note(self, partition: Partition, version: int, report: PartitionReport) -> None:
-        """What was done, for `__events`; the receipt in the chain is there in any case."""
-        rewrites = self._rewriting.reasons
+    def _note_removal(self, partition: Partition, version: int, removed: PartitionReport) -> None:
+        """For `__events`; the receipt in the chain is there in any case."""
         self._log.record_event(
             Event(
-                kind=report.reason if report.reason in rewrites else "retained",
-                topic=report.topic,
+                kind="retained",
+                topic=removed.topic,
                 topic_id=partition.identity.topic_id.hex(),
                 version=version,
+                partition=removed.partition,
+                from_offset=removed.from_offset,
+                to_offset=removed.to_offset,
                 details={
-                    "partition": report.partition,
-                    "from": report.from_offset,
-                    "to": report.to_offset,
-                    "rows": report.rows,
-                    "bytes": report.bytes,
-                    "segments": report.segments,
-                    "reason": report.reason,
+                    "rows": removed.rows,
+                    "bytes": removed.bytes,
+                    "segments": removed.segments,
+                    "reason": removed.reason,
                 },
             )
         )
 
     def _partition(
-        self, config: TopicConfig, partition: Partition, dry_run: bool, force: bool
+        self, config: TopicConfig, version: int, partition: Partition, dry_run: bool, force: bool
     ) -> Iterator[PartitionReport]:
         identity = partition.identity
         now = self._clock.now_us()
         try:
             removed = look_after(partition, config, now, dry_run=dry_run)
             if removed is not None:
+                if removed.segments and not dry_run:
+                    self._note_removal(partition, version, removed)
                 yield removed
             for done in self._rewriting.run(
                 partition, config, now, dry_run=dry_run, force=force, progress=self._progress
             ):
+                if not dry_run:
+                    self._log.record_event(event_of(partition, done.reason, done, topic_version=version))
                 yield _rewritten(partition, done)
             return
         except (NotFound, Locked):

@@ -39,6 +39,7 @@ ALTERED = "altered"
 SCHEMA_CHANGED = "schema changed"
 LOCKED = "locked"
 DELETED = "deleted"
+ERASED = "rows erased"
 VERSION_KINDS = (CREATED, ALTERED, SCHEMA_CHANGED, LOCKED)
 
 

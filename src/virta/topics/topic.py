@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from virta.errors import Denied, NotFound, UsageError, VirtaError
+from virta.errors import Denied, Locked, NotFound, UsageError, VirtaError
 from virta.memory.partition import Partition as StoredPartition
+from virta.memory.rewrite import Rewritten, event_of
 from virta.metadata.catalog import Catalog, TopicRecord
 from virta.metadata.internal import check_not_internal
 from virta.metadata.schemas import DELETED, check_keys, evolve, stored_schema, user_schema, written_schema
 from virta.storage import state
 from virta.topics.append import Appender, finish_change
 from virta.topics.configuration import changed_config
-from virta.topics.events import ALTERED, LOCKED, SCHEMA_CHANGED, EventLog
+from virta.topics.erase import erase_rows, keys_of
+from virta.topics.events import ALTERED, ERASED, LOCKED, SCHEMA_CHANGED, EventLog
+from virta.topics.filters import parse_filter
 from virta.topics.key_values import KeyReader
 from virta.topics.lookup import Lookup
 from virta.topics.partition import Partition
@@ -28,7 +31,7 @@ from virta.topics.table import AsOf, Table
 from virta.topics.tombstones import tombstones
 from virta.topics.verify import verify_topic
 from virta.topics.writer import DEFAULT_BYTES, DEFAULT_LINGER_SECONDS, DEFAULT_ROWS, Writer
-from virta.types import Ack, Kind, Stats, Token, TopicConfig, VerifyReport
+from virta.types import Ack, Erasure, Kind, Stats, Token, TopicConfig, VerifyReport
 
 if TYPE_CHECKING:
     import pyarrow.dataset
@@ -371,6 +374,49 @@ class Topic:
         self._events.record_version(
             following, user_schema(self._schemas.version(following.schema_version)), kind
         )
+
+    def erase(
+        self, *, where: str | None = None, keys: Any = None, dry_run: bool = False, progress: Any = None
+    ) -> Erasure:
+        """Erase rows for good, from every file: those for which `where` is true, or with these keys.
+
+        A key is a dict with a value for each key column; several are a list of them. In an update
+        topic every version of a key goes. The topic has to allow it (`row_deletion`). Rows appended
+        meanwhile are not looked at; backups and other topics are not touched. `progress` is told
+        how many bytes were rewritten.
+        """
+        check_not_internal(self.name, "erased from")
+        record = self._fresh()
+        if not record.config.row_deletion and not dry_run:
+            raise Denied(
+                f"topic {self.name!r} does not allow the erasure of rows",
+                hint="allow it with alter(row_deletion=True) first",
+            )
+        if record.config.locked:
+            raise Locked(f"the topic {self.name!r} is locked: it stays as it is")
+        if (where is None) == (keys is None):
+            raise UsageError(
+                "erase() takes either a condition or keys", hint="topic.erase(where=\"user = 'ada'\")"
+            )
+        schema = self._schemas.newest()
+        chosen = None if where is None else parse_filter(where)
+        if chosen is not None:
+            chosen.check(schema)
+        return erase_rows(
+            self.name,
+            self._stored,
+            record.config,
+            schema,
+            where=chosen,
+            keys=None if keys is None else keys_of(keys, record.config.keys, schema),
+            dry_run=dry_run,
+            on_done=self._note_erasures,
+            advance=progress or (lambda _: None),
+        )
+
+    def _note_erasures(self, stored: StoredPartition, done: list[Rewritten]) -> None:
+        for each in done:
+            self._events.record(event_of(stored, ERASED, each, topic_version=self._schemas.record.version))
 
     def lock(self) -> None:
         """Take no more rows, for good."""
