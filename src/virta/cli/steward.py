@@ -1,15 +1,18 @@
-"""`virta steward`: what neither producers nor consumers do: retention and clearing up."""
+"""`virta steward`: what neither producers nor consumers do: retention, compaction, clearing up."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from virta.cli.complete import complete_topics
 from virta.cli.invocation import Invocation, output_options
 from virta.cli.output import note, print_records
+from virta.cli.progress import Progress
 from virta.cli.ranges import open_log
 from virta.cli.report import Exit
 from virta.cli.text import count
@@ -25,19 +28,30 @@ _COLUMNS = ("topic", "partition", "rows", "bytes", "segments", "from_offset", "t
 @click.command()
 @click.option("--once", is_flag=True, help="One round, then stop.")
 @click.option("--interval", metavar="TIME", help="Time between two rounds.  [default: 1m]")
-@click.option("--dry-run", is_flag=True, help="Say what would be removed, once, and remove nothing.")
+@click.option("--topic", metavar="TOPIC", help="Only this one.", shell_complete=complete_topics)
+@click.option("--force", is_flag=True, help="Compact and join at once, also where it does not pay yet.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, once, and do nothing.")
 @output_options("the topics")
 @click.pass_context
-def steward(context: click.Context, once: bool, interval: str | None, dry_run: bool) -> None:
-    """Remove what retention lets go of, once or for ever.
+def steward(
+    context: click.Context,
+    once: bool,
+    interval: str | None,
+    topic: str | None,
+    force: bool,
+    dry_run: bool,
+) -> None:
+    """Look after the topics: retention, compaction and small blocks, once or for ever.
 
-    Whole segments go, from the old end; a reader that stands there gets a clear answer.
-    Topics say what they keep: virta topic alter TOPIC --retention-age 7d.
+    Retention removes whole segments from the old end; a reader that stands there gets a clear
+    answer. Topics say what they keep: virta topic alter TOPIC --retention-age 7d. Update topics
+    are compacted to the newest row of each key, and many small blocks become large ones, while
+    others append and read.
 
     \b
     Examples:
       virta steward --once --dry-run
-      virta steward --once
+      virta steward --once --topic users --force
       virta steward --interval 10m
     """
     invocation: Invocation = context.obj
@@ -51,13 +65,28 @@ def steward(context: click.Context, once: bool, interval: str | None, dry_run: b
     with open_log(invocation) as log:
         looking_after = Steward(log)
         while True:
-            report = looking_after.run_once(dry_run=dry_run)
+            with Progress(invocation, "looking after the topics") as progress:
+                report = looking_after.run_once(
+                    dry_run=dry_run, topic=topic, force=force, progress=_advancing(progress)
+                )
             _print(invocation, report)
             if once or dry_run:
                 break
             time.sleep(pause)
     if not report.ok:
         context.exit(Exit.FAILED)
+
+
+def _advancing(progress: Progress) -> Callable[[Any], None]:
+    """Each partition counts from the start; the line shows them all."""
+    told: dict[tuple[str, int, str], int] = {}
+
+    def advance(step: Any) -> None:
+        key = step.topic, step.partition, step.reason
+        progress.advance(bytes=step.bytes - told.get(key, 0))
+        told[key] = step.bytes
+
+    return advance
 
 
 def _print(invocation: Invocation, report: StewardReport) -> None:
@@ -67,11 +96,12 @@ def _print(invocation: Invocation, report: StewardReport) -> None:
             invocation, records, key="topic", names=_COLUMNS, shown={"bytes": format_size, "rows": count}
         )
     word = "would remove" if report.dry_run else "removed"
+    size = f"{format_size(report.bytes)} " if report.bytes or not report.dry_run else ""
     note(
         invocation,
         f"{count(report.topics, 'topic')}: {word} {count(report.rows, 'row')}, "
-        f"{format_size(report.bytes)} in {count(report.segments, 'segment')}"
-        + ("; nothing was removed (--dry-run)" if report.dry_run else ""),
+        f"{size}in {count(report.segments, 'segment')}"
+        + ("; nothing was done (--dry-run)" if report.dry_run else ""),
     )
 
 

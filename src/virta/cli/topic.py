@@ -1,9 +1,8 @@
-"""`virta topic`: list, create, show, alter, lock or remove topics."""
+"""`virta topic`: list, create, show, alter, lock or remove topics; `erase` has a file of its own."""
 
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from virta.cli.complete import complete_topics
+from virta.cli.erase import confirm, erase
 from virta.cli.invocation import Invocation, output_option, output_options, quiet_option
 from virta.cli.output import note, print_record, print_records
 from virta.cli.ranges import open_log
@@ -463,7 +463,7 @@ def rm(invocation: Invocation, name: str, yes: bool, dry_run: bool) -> None:
         if dry_run:
             note(invocation, f"would remove {what}; nothing was removed (--dry-run)")
             return
-        _confirm(name, f"This removes {what}, for good.", yes)
+        confirm(name, f"This removes {what}, for good.", yes)
         log.drop_topic(name)
         note(invocation, f"removed {what}")
 
@@ -492,19 +492,9 @@ def lock(invocation: Invocation, name: str, yes: bool, dry_run: bool) -> None:
         if dry_run:
             note(invocation, f"would lock {what}; nothing was locked (--dry-run)")
             return
-        _confirm(name, f"This locks {what}: no row can follow, ever.", yes)
+        confirm(name, f"This locks {what}: no row can follow, ever.", yes)
         found.lock()
         note(invocation, f"locked {what}, head {', '.join(found.heads.values())}")
 
 
-def _confirm(name: str, warning: str, yes: bool) -> None:
-    """Have the name typed; a script says --yes."""
-    if yes:
-        return
-    print(warning, file=sys.stderr)
-    print("Type the topic's name to go on: ", end="", file=sys.stderr, flush=True)
-    typed = sys.stdin.readline()
-    if not typed:
-        print(file=sys.stderr)
-    if typed.rstrip("\r\n") != name:
-        raise UsageError("the name was not typed; nothing was done", hint="type it, or say --yes")
+topic.add_command(erase)

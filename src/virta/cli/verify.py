@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,11 +18,15 @@ from virta.cli.table import Layout
 from virta.cli.text import count
 from virta.errors import UsageError
 from virta.exchange.sinks import to_json
-from virta.requests import format_size
+from virta.requests import format_moment, format_size
 
 if TYPE_CHECKING:
     from virta.log import Log
-    from virta.types import Problem, VerifyReport
+    from virta.types import Problem, Receipt, VerifyReport
+
+_REWRITES = ("compacted", "erased", "joined")
+# A topic that is compacted for years has many; all of them are in the JSON.
+_SHOWN_RECEIPTS = 5
 
 
 @click.command()
@@ -97,6 +101,7 @@ def as_record(name: str, report: VerifyReport) -> dict[str, Any]:
         "trustworthy_until": {
             str(number): offset for number, offset in (report.trustworthy_until or {}).items()
         },
+        "receipts": [dataclasses.asdict(receipt) for receipt in report.receipts],
         "problems": [problem_record(problem) for problem in report.problems],
     }
 
@@ -129,6 +134,7 @@ def lines_of(layout: Layout, name: str, report: VerifyReport) -> list[str]:
     for number, head in report.heads.items():
         partition = f" of partition {number}" if len(report.heads) > 1 else ""
         lines.append(f"         {layout.dim('head' + partition)}  {head}")
+    lines += receipt_lines(layout, report.receipts)
     for problem in report.problems:
         lines += ["", *problem_lines(layout, problem)]
     if not report.ok and report.trustworthy_until:
@@ -136,6 +142,23 @@ def lines_of(layout: Layout, name: str, report: VerifyReport) -> list[str]:
         for number, offset in report.trustworthy_until.items():
             partition = f"partition {number}: " if len(report.trustworthy_until) > 1 else ""
             lines.append(f"         {partition}{_trust(offset)}")
+    return lines
+
+
+def receipt_lines(layout: Layout, receipts: Sequence[Receipt]) -> list[str]:
+    """What was removed or rewritten, the newest first, as far as it fits."""
+    lines = []
+    for receipt in reversed(receipts[-_SHOWN_RECEIPTS:]):
+        word = "removed" if receipt.reason not in _REWRITES else receipt.reason
+        reason = f" by {receipt.reason}" if word == "removed" else ""
+        gone = f", {count(receipt.rows_removed, 'row')} less" if receipt.rows_removed else ""
+        where = f"offsets {receipt.from_offset} to {receipt.to_offset - 1}{reason}{gone}"
+        lines.append(f"         {layout.dim(word)}  {where}, {format_moment(receipt.timestamp_us)}")
+    if len(receipts) > _SHOWN_RECEIPTS:
+        lines.append(f"         {layout.dim(f'and {len(receipts) - _SHOWN_RECEIPTS} more (-o json)')}")
+    if receipts:
+        text = "of these offsets the chain vouches for what is there, not for what went"
+        lines.append(f"         {layout.dim(text)}")
     return lines
 
 

@@ -15,7 +15,7 @@ exports and other topics are not touched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from virta.storage.manifest import Entry
 from virta.storage.rewrite import SourcesChanged, rewritable, rewriting_alone, unlink_asides
 from virta.storage.segment import Segment, StoredBlock
 from virta.topics.filters import Filter
+from virta.topics.key_values import KeyReader
 from virta.topics.keys import encode_rows, hash_rows
 from virta.types import Erasure, Kind, TopicConfig
 
@@ -83,20 +84,11 @@ class KeySet:
         return mask if mask.any() else None
 
 
-def keys_of(given: Any, names: Sequence[str], schema: pa.Schema) -> pa.RecordBatch:
-    """Keys as people give them: one as a dict, or several."""
+def keys_of(given: Any, names: Sequence[str], schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Keys as people give them: one, a list, or Arrow."""
     if not names:
         raise UsageError("the topic has no keys", hint="erase by a condition: erase(where=…)")
-    rows = [given] if isinstance(given, Mapping) else list(given)
-    for row in rows:
-        if not isinstance(row, Mapping) or set(row) != set(names):
-            said = ", ".join(repr(name) for name in names)
-            raise UsageError(f"a key names a value for each of {said}, not {row!r}")
-    wanted = pa.schema([schema.field(name) for name in names])
-    try:
-        return pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=wanted)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise UsageError(f"these are no keys of the topic: {error}") from error
+    return KeyReader(schema, names).batches(given)
 
 
 # -- erasing -----------------------------------------------------------------------------------------
@@ -230,7 +222,7 @@ def erase_rows(
     schema: pa.Schema,
     *,
     where: Filter | None,
-    keys: pa.RecordBatch | None,
+    keys: Sequence[pa.RecordBatch] | None,
     dry_run: bool,
     on_done: Callable[[Partition, list[Rewritten]], None],
     advance: Callable[[int], None] = lambda _: None,
@@ -245,7 +237,8 @@ def erase_rows(
     if keys is not None or config.kind is Kind.UPDATE:
         known = KeySet(config.keys)
         if keys is not None:
-            known.add(keys)
+            for batch in keys:
+                known.add(batch)
         else:
             for partition in partitions:
                 for batch in eraser(partition, match).rows():
