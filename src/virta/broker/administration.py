@@ -142,6 +142,23 @@ def _lock(call: Call) -> Result:
     return record_of(topic), schema_bytes(topic)
 
 
+def _erase(call: Call) -> Result:
+    keys = None
+    if call.body:
+        try:
+            keys = pa.ipc.open_stream(pa.py_buffer(call.body)).read_all()
+            keys.validate(full=True)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise UsageError(f"the keys cannot be read: {error}") from error
+    found = call.opened().erase(
+        where=call.arguments.get("where"),
+        keys=keys,
+        dry_run=call.arguments.get("dry_run") is True,
+        progress=call.progress if call.arguments.get("progress") else None,
+    )
+    return dataclasses.asdict(found), b""
+
+
 # -- looking --------------------------------------------------------------------------------------
 
 
@@ -229,6 +246,7 @@ VERBS: dict[str, Verb] = {
     "alter": Verb(right=Right.ADMINISTER, act=_alter),
     "lock": Verb(right=Right.ADMINISTER, act=_lock),
     "get": Verb(right=Right.CONSUME, act=_get),
+    "erase": Verb(right=Right.ADMINISTER, act=_erase),
     "stats": Verb(right=Right.CONSUME, act=_stats),
     "sync": Verb(right=Right.PRODUCE, act=_sync),
     "verify": Verb(right=Right.CONSUME, act=_verify),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
@@ -18,13 +18,14 @@ from virta.metadata.internal import check_not_internal
 from virta.metadata.schemas import given_schema
 from virta.topics.block import Block
 from virta.topics.configuration import changed_config
+from virta.topics.erase import keys_of
 from virta.topics.partition import Partition
 from virta.topics.read import Row, chosen, rows_of
 from virta.topics.spread import Spread
 from virta.topics.table import AsOf
 from virta.topics.topic import Topic
 from virta.topics.writer import DEFAULT_BYTES, DEFAULT_LINGER_SECONDS, DEFAULT_ROWS, Writer
-from virta.types import Problem, Stats, VerifyReport
+from virta.types import Erasure, Problem, Receipt, Stats, VerifyReport
 
 
 class RemotePartitionVerbs(Partition):
@@ -176,6 +177,27 @@ class RemoteTopic(Topic):
                 arguments["renames"] = dict(renames)
         self._follow(*self._ask("alter", arguments, body=body, can_retry=False))
 
+    def erase(
+        self, *, where: str | None = None, keys: Any = None, dry_run: bool = False, progress: Any = None
+    ) -> Erasure:
+        """Erase rows for good, from every file at the broker: those for which `where` is true, or by key."""
+        check_not_internal(self.name, "erased from")
+        arguments: dict[str, Any] = {"where": where, "dry_run": dry_run}
+        body = b""
+        if keys is not None:
+            batches = keys_of(keys, self._schemas.record.config.keys, self._schemas.newest())
+            body = _stream_of(batches)
+        told = None
+        if progress is not None:
+            arguments["progress"] = True
+
+            def told(value: int) -> None:
+                progress(value)
+
+        # what was erased once is not there to be erased again, so it may be asked twice
+        value, _ = self._ask("erase", arguments, body=body, progress=told)
+        return Erasure(**value)
+
     def lock(self) -> None:
         """Take no more rows, for good."""
         check_not_internal(self.name, "locked")
@@ -187,6 +209,15 @@ class RemoteTopic(Topic):
     def _ask(self, verb: str, arguments: dict[str, Any] | None = None, **more: Any) -> tuple[Any, memoryview]:
         record = self._schemas.record
         return self._catalog.administer(verb, record.name, arguments=arguments, topic_id=record.id, **more)
+
+
+def _stream_of(batches: Sequence[pa.RecordBatch]) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def _plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -211,4 +242,5 @@ def report_from(value: dict[str, Any]) -> VerifyReport:
         trustworthy_until=None
         if until is None
         else {int(number): offset for number, offset in until.items()},
+        receipts=tuple(Receipt(**receipt) for receipt in value["receipts"]),
     )

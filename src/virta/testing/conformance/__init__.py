@@ -14,6 +14,7 @@ the log is looked at. It needs pytest, pandas, Polars and DuckDB.
 
 from virta.testing.conformance.appending import AppendConformance as AppendConformance
 from virta.testing.conformance.base import Conformance as Conformance
+from virta.testing.conformance.erasing import ErasingConformance as ErasingConformance
 from virta.testing.conformance.events import EventConformance as EventConformance
 from virta.testing.conformance.partitions import PartitionConformance as PartitionConformance
 from virta.testing.conformance.reading import ReadConformance as ReadConformance
@@ -36,5 +37,6 @@ class LogConformance(
     SpreadConformance,
     TableConformance,
     EventConformance,
+    ErasingConformance,
 ):
     """All of it."""
