@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,21 +24,22 @@ SCHEMA = pa.schema(
         pa.field("x", pa.float64()),
     ]
 )
+MOMENTS: Any = {}.__getitem__
 SPAN = Span(partition=0, start=10, end=100)
 
 
 def test_offsets_narrow_the_range() -> None:
     pushed = push([spark.GreaterThan(("_offset",), 20), spark.LessThanOrEqual(("_offset",), 30)], SCHEMA)
-    assert pushed.narrow(SPAN) == Span(partition=0, start=21, end=31)
-    assert push([spark.EqualTo(("_offset",), 5)], SCHEMA).narrow(SPAN).is_empty
-    assert push([spark.In(("_offset",), (40, 20))], SCHEMA).narrow(SPAN) == Span(
+    assert pushed.narrow(SPAN, MOMENTS) == Span(partition=0, start=21, end=31)
+    assert push([spark.EqualTo(("_offset",), 5)], SCHEMA).narrow(SPAN, MOMENTS).is_empty
+    assert push([spark.In(("_offset",), (40, 20))], SCHEMA).narrow(SPAN, MOMENTS) == Span(
         partition=0, start=20, end=41
     )
 
 
 def test_other_partitions_are_empty() -> None:
-    assert push([spark.EqualTo(("_partition",), 1)], SCHEMA).narrow(SPAN).is_empty
-    assert not push([spark.In(("_partition",), (0, 1))], SCHEMA).narrow(SPAN).is_empty
+    assert push([spark.EqualTo(("_partition",), 1)], SCHEMA).narrow(SPAN, MOMENTS).is_empty
+    assert not push([spark.In(("_partition",), (0, 1))], SCHEMA).narrow(SPAN, MOMENTS).is_empty
 
 
 def test_times_become_microseconds() -> None:
@@ -47,7 +49,7 @@ def test_times_become_microseconds() -> None:
         [spark.GreaterThan(("_timestamp",), moment), spark.LessThan(("_timestamp",), moment)], SCHEMA
     )
     assert (pushed.since_us, pushed.until_us) == (us + 1, us)
-    assert pushed.narrow(SPAN).is_empty
+    assert pushed.narrow(SPAN, {us + 1: 40, us: 60}.__getitem__) == Span(partition=0, start=40, end=60)
 
 
 def test_columns_become_an_expression() -> None:
@@ -75,4 +77,4 @@ def test_what_means_something_else_is_left_to_spark() -> None:
     ]
     pushed = push(left, SCHEMA)
     assert pushed.text is None
-    assert pushed.narrow(SPAN) == SPAN
+    assert pushed.narrow(SPAN, MOMENTS) == SPAN

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,16 +60,16 @@ class Pushed:
     until_us: int | None = None
     text: str | None = None
 
-    def narrow(self, span: Span) -> Span:
-        """The part of a span that can hold matching rows."""
+    def narrow(self, span: Span, offset_at: Callable[[int], int]) -> Span:
+        """The part of a span that can hold matching rows; `offset_at` finds a moment's first row."""
         if self.partitions is not None and span.partition not in self.partitions:
             return replace(span, end=span.start)
+        starts = [span.start, self.start, None if self.since_us is None else offset_at(self.since_us)]
+        ends = [span.end, self.end, None if self.until_us is None else offset_at(self.until_us)]
         return replace(
             span,
-            start=max(span.start, self.start if self.start is not None else span.start),
-            end=min(span.end, self.end if self.end is not None else span.end),
-            since_us=_either(max, span.since_us, self.since_us),
-            until_us=_either(min, span.until_us, self.until_us),
+            start=max(start for start in starts if start is not None),
+            end=min(end for end in ends if end is not None),
         )
 
 

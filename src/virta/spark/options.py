@@ -17,6 +17,7 @@ mistake that would change the result without a word, so it is refused with the n
                tasks          at least so many tasks, as far as there are blocks
                taskBytes      a task reads about so much (64MiB)
                maxRowsPerTrigger, maxBytesPerTrigger       of a stream
+               gaps           fail (the default) or skip: when rows a stream has not read are gone
     writing    create         true: make the topic, if it is not there, with the columns of the rows
                transaction    a name for this write: under one name rows are written once
                staging        a directory that driver and executors see; for logs behind an address
@@ -48,6 +49,7 @@ _READING = (
     "taskBytes",
     "maxRowsPerTrigger",
     "maxBytesPerTrigger",
+    "gaps",
 )
 _WRITING = ("create", "transaction", "staging", "keep")
 # Spark puts its own among those of a streaming write.
@@ -84,6 +86,7 @@ class Reading:
     task_bytes: int = TASK_BYTES
     max_rows: int | None = None
     max_bytes: int | None = None
+    skip_gaps: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +117,7 @@ def reading(options: Mapping[str, str]) -> Reading:
         task_bytes=said.size("taskBytes") or TASK_BYTES,
         max_rows=said.number("maxRowsPerTrigger"),
         max_bytes=said.size("maxBytesPerTrigger"),
+        skip_gaps=said.one_of("gaps", ("fail", "skip"), "fail") == "skip",
     )
 
 

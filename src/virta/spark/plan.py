@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from virta.clock import SystemClock
 from virta.errors import NotFound, UsageError
@@ -22,23 +23,22 @@ from virta.storage import chain
 from virta.storage.chain import HEADER_SIZE
 from virta.types import Token
 
+# What is taken for a block where none can be seen.
+_PIECE_BYTES = 1024 * 1024
+
 _EARLIEST, _LATEST = "earliest", "latest"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Rows of one partition: offsets from `start` up to `end`, and moments where asked for."""
+    """Rows of one partition: offsets from `start` up to `end`."""
 
     partition: int
     start: int
     end: int
-    since_us: int | None = None
-    until_us: int | None = None
 
     @property
     def is_empty(self) -> bool:
-        if self.since_us is not None and self.until_us is not None and self.since_us >= self.until_us:
-            return True
         return self.start >= self.end
 
 
@@ -79,48 +79,63 @@ def _by_partition(bounds: Bounds, count: int, name: str, otherwise: str) -> dict
 
 def _span(partition: Any, starting: str, ending: str, count: int) -> Span:
     oldest, newest = partition.start_offset, partition.next_offset
-    start, since = _resolve(partition, starting, count, oldest, newest)
-    end, until = _resolve(partition, ending, count, oldest, newest)
-    if start < oldest and since is None:
+    start = _resolve(partition, starting, count, oldest, newest)
+    end = _resolve(partition, ending, count, oldest, newest)
+    if start < oldest:
         raise NotFound(
             f"offset {start} of partition {partition.number} is not here any more",
             hint=f"the oldest is {oldest}; .option('starting', 'earliest') begins there",
         )
-    return Span(
-        partition=partition.number,
-        start=oldest if since is not None else min(max(start, oldest), newest),
-        end=min(end, newest),
-        since_us=since,
-        until_us=until,
-    )
+    return Span(partition=partition.number, start=min(start, newest), end=min(end, newest))
 
 
-def _resolve(partition: Any, text: str, count: int, oldest: int, newest: int) -> tuple[int, int | None]:
-    """A bound as an offset, and as a moment where it was one: then the offset is an outer one."""
+def _resolve(partition: Any, text: str, count: int, oldest: int, newest: int) -> int:
+    """A bound as an offset."""
     if text == _EARLIEST:
-        return oldest, None
+        return oldest
     if text == _LATEST:
-        return newest, None
+        return newest
     bound = parse_bound(text, SystemClock().now_us())
     if isinstance(bound, End):
-        return newest, None
+        return newest
     if isinstance(bound, Moment):
-        return newest, bound.us
+        return offset_at(partition, bound.us)
     if isinstance(bound, TokenBound):
         _check_one(partition, count, bound.token.partition)
         partition.poll(bound.token, max_bytes=1)  # looks whether it stands on this history
-        return bound.token.offset, None
+        return bound.token.offset
     if count > 1:
         raise UsageError(
             f"{text!r} is a position in one partition, and the topic has {count}",
             hint='give one for each: {"0": 100, "1": 250}',
         )
     if isinstance(bound, Offset):
-        return bound.offset, None
+        return bound.offset
     if isinstance(bound, FromEnd):
-        return max(oldest, newest - bound.rows), None
+        return max(oldest, newest - bound.rows)
     assert isinstance(bound, HashBound)
-    return partition.find(bound.hex).base_offset, None
+    return int(partition.find(bound.hex).base_offset)
+
+
+def offset_at(partition: Any, moment_us: int) -> int:
+    """The offset of the first row stamped at the moment or later: times never go back."""
+    stored = getattr(partition, "stored", None)
+    token = partition.first_token
+    if stored is not None:
+        token = partition.token(stored.first_offset_at(moment_us))
+    while True:
+        blocks, following = partition.poll(token)
+        for block in blocks:
+            if block.header.max_timestamp >= moment_us:
+                return _row_at(block.to_arrow(), moment_us)
+        if following == token:
+            return int(partition.next_offset)
+        token = following
+
+
+def _row_at(batch: pa.RecordBatch, moment_us: int) -> int:
+    times = batch.column(1).view(pa.int64()).to_numpy(zero_copy_only=False)
+    return int(batch.column(0)[int(np.searchsorted(times, moment_us))].as_py())
 
 
 def _check_one(partition: Any, count: int, named: int) -> None:
@@ -133,90 +148,62 @@ def _check_one(partition: Any, count: int, named: int) -> None:
         )
 
 
-def narrowed(span: Span, *, start: int | None = None, end: int | None = None) -> Span:
-    """The span with offsets from `start` on and before `end` only."""
-    return replace(
-        span,
-        start=span.start if start is None else max(span.start, start),
-        end=span.end if end is None else min(span.end, end),
-    )
-
-
 # -- slices -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece:
-    """Blocks that lie one behind the other, by their ends."""
-
-    ends: Any  # offsets
-    sizes: Any  # bytes
+# Offsets where blocks end, and their bytes.
+Measured = tuple[Any, Any]
 
 
 def slices(topic: Any, wanted: list[Span], *, task_bytes: int, tasks: int = 1) -> list[Slice]:
     """The spans, cut at blocks into parts of about the same size."""
-    measured = [
-        (span, _measure(topic.partition(span.partition), span)) for span in wanted if not span.is_empty
-    ]
-    total = sum(int(piece.sizes.sum()) for _, pieces in measured for piece in pieces)
+    spans = [span for span in wanted if not span.is_empty]
+    known = [(span, measured(topic.partition(span.partition), span)) for span in spans]
+    total = sum(int(sizes.sum()) for _, (_, sizes) in known)
     target = max(1, min(task_bytes, math.ceil(total / max(1, tasks))))
     found: list[Slice] = []
-    for span, pieces in measured:
+    for span, (ends, sizes) in known:
         partition = topic.partition(span.partition)
-        for part, size in _cut(span, pieces, target):
-            found.append(Slice(span=part, token=_token(partition, part.start), bytes=size))
+        for part, size in _cut(span, ends, sizes, target):
+            found.append(Slice(span=part, token=partition.token(part.start), bytes=size))
     return found
 
 
-def _token(partition: Any, offset: int) -> Token:
-    token: Token = partition.token(offset)
-    return token
-
-
-def _measure(partition: Any, span: Span) -> list[_Piece]:
-    """The blocks of a span, from chain files; over the wire the partition is one piece."""
+def measured(partition: Any, span: Span) -> Measured:
+    """The blocks of a span, from chain files; over the wire, even parts of it by its mean row."""
     stored = getattr(partition, "stored", None)
     if stored is None:
-        size = _bytes_per_row(partition) * (span.end - span.start)
-        return [_Piece(ends=np.array([span.end]), sizes=np.array([max(1, int(size))]))]
-    found = []
+        return _estimated(partition, span)
+    ends, sizes = [np.empty(0, "int64")], [np.empty(0, "int64")]
     for stretch in stored.plan(span.start, span.end):
         first = stretch.start
         raw = stretch.segment.read_chain(first * HEADER_SIZE, (stretch.stop - first) * HEADER_SIZE)
         headers = chain.as_array(raw)
-        ends = headers["base_offset"].astype("int64") + headers["span"]
-        keep = headers["span"] > 0
-        if span.since_us is not None:
-            keep &= headers["max_timestamp"] >= span.since_us
-        if span.until_us is not None:
-            keep &= headers["min_timestamp"] < span.until_us
-        found.append(_Piece(ends=ends, sizes=np.where(keep, headers["length"].astype("int64"), 0)))
-    return found
+        with_rows = headers[headers["span"] > 0]
+        ends.append(with_rows["base_offset"].astype("int64") + with_rows["span"])
+        sizes.append(with_rows["length"].astype("int64"))
+    return np.concatenate(ends), np.concatenate(sizes)
 
 
-def _bytes_per_row(partition: Any) -> float:
+def _estimated(partition: Any, span: Span) -> Measured:
     stats = partition.stats()
-    return int(stats.bytes) / max(1, int(stats.rows))
+    row = max(1, int(stats.bytes) // max(1, int(stats.rows)))
+    step = max(1, _PIECE_BYTES // row)
+    ends = np.append(np.arange(span.start + step, span.end, step, dtype="int64"), span.end)
+    return ends, np.diff(ends, prepend=span.start) * row
 
 
-def _cut(span: Span, pieces: list[_Piece], target: int) -> Iterator[tuple[Span, int]]:
-    """The span in parts of about `target` bytes; parts without any are left out."""
-    if not pieces:
+def _cut(span: Span, ends: Any, sizes: Any, target: int) -> Iterator[tuple[Span, int]]:
+    """The span in parts of about `target` bytes."""
+    if not len(ends):
         return
-    ends = np.concatenate([piece.ends for piece in pieces])
-    sizes = np.concatenate([piece.sizes for piece in pieces])
-    wanted = np.flatnonzero(sizes)
-    if not len(wanted):
-        return
-    first, last = int(wanted[0]), int(wanted[-1])
-    start = max(span.start, int(ends[first - 1])) if first else span.start
     sums = np.cumsum(sizes)
     total = int(sums[-1])
     count = max(1, round(total / target))
-    done = 0
+    start, done = span.start, 0
     for number in range(1, count + 1):
-        at = last if number == count else int(np.searchsorted(sums, total * number / count))
-        end = min(span.end, int(ends[at]))
+        at = len(ends) - 1 if number == count else int(np.searchsorted(sums, total * number / count))
+        end = span.end if at == len(ends) - 1 else int(ends[at])
         if end > start:
             yield replace(span, start=start, end=end), int(sums[at]) - done
             start, done = end, int(sums[at])

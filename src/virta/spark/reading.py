@@ -96,7 +96,7 @@ def _checked(
         for block in blocks:
             if block.header.base_offset >= span.end:
                 return
-            if block.header.span and not _is_outside(block.header, span):
+            if block.header.span:
                 batch = _cut(unify(block.decode(), newest), block.header, span)
                 batch = batch if chosen is None else chosen.apply(batch)
                 if batch.num_rows:
@@ -119,8 +119,7 @@ def _unchecked(topic: Any, stored: Any, span: Span, wanted: Wanted) -> Iterator[
     newest = stored_schema(topic.schema)
     names = [name for name in wanted.columns if name != PARTITION] or [OFFSET]
     places = [newest.get_field_index(name) for name in names]
-    whole = Range(start=span.start, end=span.end, since_us=span.since_us, until_us=span.until_us)
-    return PartitionSnapshot(stored).batches(newest, places, whole)
+    return PartitionSnapshot(stored).batches(newest, places, Range(start=span.start, end=span.end))
 
 
 def _through_broker(
@@ -136,11 +135,10 @@ def _through_broker(
                 return
             if wanted.verify:
                 block.verify()
-            if not _is_outside(block.header, span):
-                batch = _cut(block.to_arrow(), block.header, span)
-                batch = batch if chosen is None else chosen.apply(batch)
-                if batch.num_rows:
-                    yield _selected(batch, wanted.columns)
+            batch = _cut(block.to_arrow(), block.header, span)
+            batch = batch if chosen is None else chosen.apply(batch)
+            if batch.num_rows:
+                yield _selected(batch, wanted.columns)
         token = following
 
 
@@ -149,29 +147,12 @@ def _selected(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
     return batch.select(list(dict.fromkeys(names)))
 
 
-def _is_outside(header: Any, span: Span) -> bool:
-    if span.since_us is not None and header.max_timestamp < span.since_us:
-        return True
-    return span.until_us is not None and header.min_timestamp >= span.until_us
-
-
 def _cut(batch: pa.RecordBatch, header: Any, span: Span) -> pa.RecordBatch:
     """The rows of a block that lie in the span."""
-    if header.base_offset < span.start or header.end_offset > span.end:
-        offsets = batch.column(0)
-        mask = pc.and_(pc.greater_equal(offsets, span.start), pc.less(offsets, span.end))
-        batch = batch.filter(mask)
-    times = batch.column(1)
-    if span.since_us is not None and header.min_timestamp < span.since_us:
-        batch = batch.filter(pc.greater_equal(times, _moment(span.since_us)))
-        times = batch.column(1)
-    if span.until_us is not None and header.max_timestamp >= span.until_us:
-        batch = batch.filter(pc.less(times, _moment(span.until_us)))
-    return batch
-
-
-def _moment(microseconds: int) -> pa.Scalar:
-    return pa.scalar(microseconds, pa.timestamp("us", tz="UTC"))
+    if header.base_offset >= span.start and header.end_offset <= span.end:
+        return batch
+    offsets = batch.column(0)
+    return batch.filter(pc.and_(pc.greater_equal(offsets, span.start), pc.less(offsets, span.end)))
 
 
 # -- sizes Spark likes --------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -88,7 +89,10 @@ def session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        return builder.getOrCreate()
+        with warnings.catch_warnings():
+            # PySpark looks at pandas, which nothing here uses, and warns of new versions
+            warnings.simplefilter("ignore", FutureWarning)
+            return builder.getOrCreate()
     except Exception as error:
         raise UnavailableError(
             f"Spark did not start with Java {java.version} ({java.source}): {_first_line(error)}",
@@ -123,9 +127,6 @@ def _set_environment(java: Java, master: str, *, quiet: bool) -> None:
     # else the workers take whatever `python3` the path has
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if quiet:
-        # PySpark's workers warn of the pandas they do not use here
-        os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning:pyspark.testing.utils")
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
@@ -138,6 +139,7 @@ def _settings(*, memory: str | None, fast_start: bool, quiet: bool) -> dict[str,
         **_QUERY_SETTINGS,
         "spark.driver.memory": memory or default_memory(),
         "spark.ui.enabled": "false",
+        "spark.python.daemon.module": "virta.spark.daemon",
     }
     if quiet:
         options.append(f"-Dlog4j2.configurationFile={_log4j_file().as_uri()}")

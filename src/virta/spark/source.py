@@ -1,4 +1,4 @@
-"""`format("virta")`: what Spark calls, put together from options, plans, reading and writing.
+"""What is behind `format("virta")`, put together from options, plans, reading and writing.
 
 Spark makes an object of each of these classes in whatever process it likes and sends them
 on by pickle, so they hold options and plain values, and open the log where they are used.
@@ -6,16 +6,14 @@ on by pickle, so they hold options and plain values, and open the log where they
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
-    DataSource,
     DataSourceReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
     Filter,
     InputPartition,
 )
@@ -23,40 +21,43 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from virta.errors import NotFound
 from virta.metadata.schemas import OFFSET, TIMESTAMP, stored_schema, suggest
-from virta.spark import options, plan, reading
+from virta.spark import options, plan
 from virta.spark.filters import Pushed, push
 from virta.spark.logs import topic_at
 from virta.spark.options import Reading
-from virta.spark.plan import Slice
-from virta.spark.reading import PARTITION, Wanted
-from virta.spark.schemas import arrow_schema, spark_schema
+from virta.spark.reading import PARTITION
+from virta.spark.schemas import spark_schema
 from virta.spark.sink import BatchWriter, StreamWriter
+from virta.spark.stream import StreamReader
+from virta.spark.task import NOTHING, Task, read_task
 
 
-class DefaultSource(DataSource):
-    """Virta, as Spark knows it."""
+def schema_of(given: Mapping[str, str]) -> StructType:
+    """Partition, offset and time, then the topic's columns in its newest version."""
+    wanted = options.reading(given)
+    return readable_schema(topic_at(wanted.place), wanted)
 
-    @classmethod
-    def name(cls) -> str:
-        return "virta"
 
-    def schema(self) -> StructType:
-        """Partition, offset and time, then the topic's columns in its newest version."""
-        wanted = options.reading(self.options)
-        return readable_schema(topic_at(wanted.place), wanted)
+def reader_of(given: Mapping[str, str], schema: StructType) -> DataSourceReader:
+    wanted = options.reading(given)
+    check_columns(topic_at(wanted.place), schema)
+    # a reader that takes filters is refused where Spark does not give any
+    kind = FilteringReader if wanted.pushdown and _is_asked_for_filters() else Reader
+    return kind(wanted, schema)
 
-    def reader(self, schema: StructType) -> DataSourceReader:
-        wanted = options.reading(self.options)
-        check_columns(topic_at(wanted.place), schema)
-        # a reader that takes filters is refused where Spark does not give any
-        kind = FilteringReader if wanted.pushdown and _is_asked_for_filters() else Reader
-        return kind(wanted, schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        return BatchWriter(options.writing(self.options), schema, overwrite=overwrite)
+def stream_reader_of(given: Mapping[str, str], schema: StructType) -> StreamReader:
+    wanted = options.reading(given)
+    check_columns(topic_at(wanted.place), schema)
+    return StreamReader(wanted, schema)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, ARG002
-        return StreamWriter(options.writing(self.options), schema)
+
+def writer_of(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> BatchWriter:
+    return BatchWriter(options.writing(given), schema, overwrite=overwrite)
+
+
+def stream_writer_of(given: Mapping[str, str], schema: StructType) -> StreamWriter:
+    return StreamWriter(options.writing(given), schema)
 
 
 def _is_asked_for_filters() -> bool:
@@ -97,14 +98,6 @@ def check_columns(topic: Any, schema: StructType) -> None:
             raise _no_column(topic, name)
 
 
-class Task(InputPartition):
-    """What one task reads."""
-
-    def __init__(self, part: Slice) -> None:
-        super().__init__(None)
-        self.part = part
-
-
 class Reader(DataSourceReader):
     """A batch: planned where the driver is, read by executors."""
 
@@ -116,7 +109,10 @@ class Reader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         wanted = self._reading
         topic = topic_at(wanted.place)
-        spans = [self._pushed.narrow(span) for span in plan.spans(topic, wanted.starting, wanted.ending)]
+        spans = [
+            self._pushed.narrow(span, functools.partial(plan.offset_at, topic.partition(span.partition)))
+            for span in plan.spans(topic, wanted.starting, wanted.ending)
+        ]
         found = plan.slices(topic, spans, task_bytes=wanted.task_bytes, tasks=wanted.tasks)
         return [Task(part) for part in found] or [NOTHING]
 
@@ -130,16 +126,3 @@ class FilteringReader(Reader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         self._pushed = push(filters, stored_schema(topic_at(self._reading.place).schema))
         return filters
-
-
-NOTHING = InputPartition(None)
-
-
-def read_task(
-    partition: InputPartition, wanted: Reading, schema: StructType, pushed: str | None = None
-) -> Iterator[pa.RecordBatch]:
-    """The rows of one task, as Spark wants them."""
-    if not isinstance(partition, Task):
-        return iter(())
-    columns = Wanted(columns=tuple(schema.names), where=wanted.where, pushed=pushed, verify=wanted.verify)
-    return reading.batches(topic_at(wanted.place), partition.part, columns, arrow_schema(schema))
