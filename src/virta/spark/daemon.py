@@ -25,7 +25,7 @@ def prepare() -> None:
         try:
             importlib.import_module(name)
         except ImportError as error:
-            print(f"virta: workers start slowly, {name} cannot be imported: {error}", file=sys.stderr)
+            sys.stderr.write(f"virta: workers start slowly, {name} cannot be imported: {error}\n")
 
 
 if __name__ == "__main__":
