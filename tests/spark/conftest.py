@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,12 +23,16 @@ def spark() -> Iterator[Any]:
         find_java()
     except virta.VirtaError as error:
         pytest.skip(f"no Java to run Spark on: {error}")
+    # Spark starts many short processes; each would compile all that it imports
+    compiling = os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     made = session(
         "local[2]",
         memory="1g",
         fast_start=True,
         conf={"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"},
     )
+    if compiling is not None:
+        os.environ["PYTHONDONTWRITEBYTECODE"] = compiling
     yield made
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # py4j leaves its sockets to the collector

@@ -5,7 +5,8 @@ mistake that would change the result without a word, so it is refused with the n
 
     both       log            path, address or @context; $VIRTA_LOG, else the user's own log
                topic          its name; load("orders") and save("orders") do as well
-    reading    kind           rows (the default), changes or table: the last two of update topics
+    reading    kind           of an update topic: table (the newest row of each key, the default)
+                              or changes (all rows, with a column `_deleted`)
                starting       earliest (the default), latest, an offset, -10, a moment, a token,
                               a block's #hash; or JSON by partition {"0": 100, "1": "latest"}
                ending         the same; latest is the default
@@ -54,7 +55,7 @@ _READING = (
 _WRITING = ("create", "transaction", "staging", "keep")
 # Spark puts its own among those of a streaming write.
 _SPARKS_OWN = ("checkpointlocation", "queryname", "basepath", "header")
-KINDS = ("rows", "changes", "table")
+KINDS = ("rows", "changes", "table", "")
 # Enough to amortise starting a task, and small enough that the last task keeps few waiting.
 TASK_BYTES = 64 * 1024 * 1024
 
@@ -75,7 +76,7 @@ class Reading:
     """What to read, and how."""
 
     place: Place
-    kind: str = "rows"
+    kind: str = ""  # what fits the topic
     starting: Bounds = "earliest"
     ending: Bounds = "latest"
     columns: tuple[str, ...] | None = None
@@ -106,7 +107,7 @@ def reading(options: Mapping[str, str]) -> Reading:
     said = _Said(options)
     return Reading(
         place=_place(said),
-        kind=said.one_of("kind", KINDS, "rows"),
+        kind=said.one_of("kind", KINDS, ""),
         starting=_bounds(said, "starting", "earliest"),
         ending=_bounds(said, "ending", "latest"),
         columns=_names(said.text("columns")),
@@ -201,7 +202,9 @@ class _Said:
     def one_of(self, name: str, values: tuple[str, ...], otherwise: str) -> str:
         value = (self.text(name) or otherwise).lower()
         if value not in values:
-            raise UsageError(f"the option {name!r} is {value!r}", hint=f"it is one of {', '.join(values)}")
+            raise UsageError(
+                f"the option {name!r} is {value!r}", hint=f"it is one of {', '.join(filter(None, values))}"
+            )
         return value
 
     def number(self, name: str) -> int | None:

@@ -8,7 +8,7 @@ executor that reads it notices when history is not the one that was planned.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -59,9 +59,9 @@ def spans(topic: Any, starting: Bounds, ending: Bounds) -> list[Span]:
     partitions = topic.partitions
     starts = _by_partition(starting, len(partitions), "starting", _EARLIEST)
     ends = _by_partition(ending, len(partitions), "ending", _LATEST)
+    counts = [1 if isinstance(bounds, Mapping) else len(partitions) for bounds in (starting, ending)]
     return [
-        _span(partition, starts[partition.number], ends[partition.number], len(partitions))
-        for partition in partitions
+        _span(partition, starts[partition.number], ends[partition.number], counts) for partition in partitions
     ]
 
 
@@ -77,10 +77,11 @@ def _by_partition(bounds: Bounds, count: int, name: str, otherwise: str) -> dict
     return {number: bounds.get(number, otherwise) for number in range(count)}
 
 
-def _span(partition: Any, starting: str, ending: str, count: int) -> Span:
+def _span(partition: Any, starting: str, ending: str, counts: list[int]) -> Span:
+    """`counts`: for how many partitions each bound speaks."""
     oldest, newest = partition.start_offset, partition.next_offset
-    start = _resolve(partition, starting, count, oldest, newest)
-    end = _resolve(partition, ending, count, oldest, newest)
+    start = _resolve(partition, starting, counts[0], oldest, newest)
+    end = _resolve(partition, ending, counts[1], oldest, newest)
     if start < oldest:
         raise NotFound(
             f"offset {start} of partition {partition.number} is not here any more",
@@ -101,7 +102,7 @@ def _resolve(partition: Any, text: str, count: int, oldest: int, newest: int) ->
     if isinstance(bound, Moment):
         return offset_at(partition, bound.us)
     if isinstance(bound, TokenBound):
-        _check_one(partition, count, bound.token.partition)
+        _check_one(partition, bound.token.partition)
         partition.poll(bound.token, max_bytes=1)  # looks whether it stands on this history
         return bound.token.offset
     if count > 1:
@@ -138,13 +139,11 @@ def _row_at(batch: pa.RecordBatch, moment_us: int) -> int:
     return int(batch.column(0)[int(np.searchsorted(times, moment_us))].as_py())
 
 
-def _check_one(partition: Any, count: int, named: int) -> None:
+def _check_one(partition: Any, named: int) -> None:
     if named != partition.number:
         raise UsageError(
-            f"the token is of partition {named}, and partition {partition.number} has none"
-            if count > 1
-            else f"the token is of partition {named}, which the topic does not have",
-            hint='give one for each: {"0": "t1…", "1": "t1…"}' if count > 1 else None,
+            f"the token is of partition {named}, and stands for partition {partition.number}",
+            hint='give one for each: {"0": "t1…", "1": "t1…"}',
         )
 
 
@@ -166,6 +165,17 @@ def slices(topic: Any, wanted: list[Span], *, task_bytes: int, tasks: int = 1) -
         partition = topic.partition(span.partition)
         for part, size in _cut(span, ends, sizes, target):
             found.append(Slice(span=part, token=partition.token(part.start), bytes=size))
+    return found
+
+
+def whole(topic: Any, wanted: list[Span]) -> list[Slice]:
+    """A slice for each partition, from its oldest row up to the span's end."""
+    found = []
+    for span in wanted:
+        partition = topic.partition(span.partition)
+        part = replace(span, start=partition.start_offset)
+        if not part.is_empty:
+            found.append(Slice(span=part, token=partition.token(part.start)))
     return found
 
 

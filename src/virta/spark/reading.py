@@ -15,12 +15,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from virta.clock import SystemClock
+from virta.errors import UsageError
 from virta.metadata.schemas import OFFSET, stored_schema, unify
 from virta.spark.plan import Slice, Span
 from virta.spark.schemas import exact
 from virta.storage.view import Stretch
 from virta.topics.filters import Filter, parse_filter
 from virta.topics.snapshot import PartitionSnapshot, Range
+from virta.topics.table import Table
+from virta.types import Kind
 
 PARTITION = "_partition"
 # What Spark takes in one step: fewer rows cost it more per row, more rows only memory.
@@ -38,6 +42,7 @@ class Wanted:
     where: str | None = None  # rows that do not match are left out
     pushed: str | None = None  # as `where`; Spark looks again
     verify: bool = True
+    is_table: bool = False  # the newest row of each key, instead of all rows
 
     def filter(self) -> Filter | None:
         found: Filter | None = None
@@ -54,8 +59,10 @@ def batches(topic: Any, part: Slice, wanted: Wanted, schema: pa.Schema) -> Itera
     stored = getattr(partition, "stored", None)
     chosen = wanted.filter()
     if wanted.verify:
-        _check_token(partition, part)
-    if stored is None:
+        partition.poll(part.token, max_bytes=1)  # raises when history is another
+    if wanted.is_table:
+        found = _table(topic, stored, part.span, wanted, chosen)
+    elif stored is None:
         found = _through_broker(partition, part, wanted, chosen)
     elif wanted.verify or chosen is not None:
         found = _checked(topic, stored, part.span, wanted, chosen)
@@ -64,10 +71,6 @@ def batches(topic: Any, part: Slice, wanted: Wanted, schema: pa.Schema) -> Itera
     number = part.span.partition
     for batch in sized(found):
         yield _formed(batch, wanted.columns, number, schema)
-
-
-def _check_token(partition: Any, part: Slice) -> None:
-    partition.poll(part.token, max_bytes=1)
 
 
 def _formed(batch: pa.RecordBatch, columns: Sequence[str], number: int, schema: pa.Schema) -> pa.RecordBatch:
@@ -81,6 +84,11 @@ def _formed(batch: pa.RecordBatch, columns: Sequence[str], number: int, schema: 
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def rows_schema(topic: Any) -> pa.Schema:
+    """The columns that rows of a topic have: those of its own behind offset and time."""
+    return stored_schema(topic.schema, tombstones=topic.kind is Kind.UPDATE)
+
+
 # -- where the rows come from -------------------------------------------------------------------
 
 
@@ -88,7 +96,7 @@ def _checked(
     topic: Any, stored: Any, span: Span, wanted: Wanted, chosen: Filter | None
 ) -> Iterator[pa.RecordBatch]:
     """Rows of blocks that verify; blocks whose statistics exclude a match are left out."""
-    newest = stored_schema(topic.schema)
+    newest = rows_schema(topic)
     narrow = None if chosen is None else functools.partial(_narrowed, stored, newest, chosen)
     for blocks in stored.scan(
         span.start, span.end, max_bytes=_READ_BYTES, verify=wanted.verify, narrow=narrow
@@ -116,10 +124,29 @@ def _narrowed(stored: Any, newest: pa.Schema, chosen: Filter, stretch: Stretch) 
 
 
 def _unchecked(topic: Any, stored: Any, span: Span, wanted: Wanted) -> Iterator[pa.RecordBatch]:
-    newest = stored_schema(topic.schema)
+    newest = rows_schema(topic)
     names = [name for name in wanted.columns if name != PARTITION] or [OFFSET]
     places = [newest.get_field_index(name) for name in names]
     return PartitionSnapshot(stored).batches(newest, places, Range(start=span.start, end=span.end))
+
+
+def _table(
+    topic: Any, stored: Any, span: Span, wanted: Wanted, chosen: Filter | None
+) -> Iterator[pa.RecordBatch]:
+    """The newest row of each key, of the rows before the span's end."""
+    if stored is None:
+        raise UsageError(
+            "the table of an update topic is made from its files, and this log is behind an address",
+            hint="read its changes: .option('kind', 'changes')",
+        )
+    if wanted.verify:
+        for _ in stored.scan(span.start, span.end, max_bytes=_READ_BYTES):
+            pass  # each block is checked when it is read
+    table = Table(topic.name, [stored], topic._schemas, SystemClock().now_us)
+    for batch in table.as_of({span.partition: span.end}).batches():
+        batch = batch if chosen is None else chosen.apply(batch)
+        if batch.num_rows:
+            yield _selected(batch, wanted.columns)
 
 
 def _through_broker(

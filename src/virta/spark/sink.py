@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -24,7 +25,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from virta.errors import NotFound, SchemaMismatch, UsageError
-from virta.metadata.schemas import OFFSET, TIMESTAMP, suggest
+from virta.metadata.schemas import DELETED, OFFSET, TIMESTAMP, stored_schema, suggest, written_schema
 from virta.spark.logs import is_remote, log_at, topic_at
 from virta.spark.options import Writing
 from virta.spark.outlet import Outlet
@@ -34,6 +35,7 @@ from virta.spark.schemas import exact, topic_schema
 from virta.spark.staging import ABANDONED_SECONDS, Record, Staged, Staging, writes
 from virta.storage.layout import LogPaths, topic_directory_name
 from virta.topics.rows import RowConverter
+from virta.types import Kind
 
 # Rows that were read carry these; written again they get new ones.
 _STAMPED = frozenset((PARTITION, OFFSET, TIMESTAMP))
@@ -72,7 +74,7 @@ def _own(schema: StructType) -> StructType:
 
 def check_columns(topic: Any, schema: StructType) -> None:
     """That every column of the rows has a place, and every column that is not null gets a value."""
-    known = topic.schema
+    known = rows_taken(topic)
     for name in schema.names:
         if name not in known.names and name not in _STAMPED:
             raise SchemaMismatch(
@@ -81,10 +83,15 @@ def check_columns(topic: Any, schema: StructType) -> None:
                 hint=f"{suggest(name, known.names)}; drop it from the rows, or alter() the topic",
             )
     for field in known:
-        if not field.nullable and field.name not in schema.names:
+        if not field.nullable and field.name not in schema.names and field.name != DELETED:
             raise SchemaMismatch(
                 f"column {field.name!r} is not null, but the rows do not have it", column=field.name
             )
+
+
+def rows_taken(topic: Any) -> pa.Schema:
+    """The columns that rows may have; those of update topics may say that they delete their key."""
+    return written_schema(stored_schema(topic.schema, tombstones=topic.kind is Kind.UPDATE))
 
 
 def staging_root(writing: Writing) -> Path:
@@ -110,7 +117,8 @@ def stage(
     """A task's rows, staged by partition of the topic; nothing is left when it fails."""
     topic = topic_at(writing.place)
     form = _Form(topic)
-    router = Router(topic)
+    context = TaskContext.get()
+    router = Router(topic, first=0 if context is None else context.partitionId())
     places: dict[int, Any] = {}
     try:
         for given in rows:
@@ -131,7 +139,7 @@ class _Form:
     """Spark's batches as the topic's columns."""
 
     def __init__(self, topic: Any) -> None:
-        self.schema: pa.Schema = topic.schema
+        self.schema = rows_taken(topic)
         config = topic.config
         self._converter = RowConverter(self.schema, row_limit_bytes=config.row_limit_bytes, keys=config.keys)
 
@@ -215,8 +223,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return Staging(self._root / f"{_QUERY_PREFIX}{query}")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        from pyspark import TaskContext
-
         context = TaskContext.get()
         assert context is not None
         query = context.getLocalProperty("sql.streaming.queryId")

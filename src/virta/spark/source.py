@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -19,8 +20,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from virta.errors import NotFound
-from virta.metadata.schemas import OFFSET, TIMESTAMP, stored_schema, suggest
+from virta.errors import NotFound, UsageError
+from virta.metadata.schemas import stored_schema, suggest
 from virta.spark import options, plan
 from virta.spark.filters import Pushed, push
 from virta.spark.logs import topic_at
@@ -30,26 +31,54 @@ from virta.spark.schemas import spark_schema
 from virta.spark.sink import BatchWriter, StreamWriter
 from virta.spark.stream import StreamReader
 from virta.spark.task import NOTHING, Task, read_task
+from virta.types import Kind
 
 
 def schema_of(given: Mapping[str, str]) -> StructType:
     """Partition, offset and time, then the topic's columns in its newest version."""
-    wanted = options.reading(given)
-    return readable_schema(topic_at(wanted.place), wanted)
+    topic, wanted = _opened(given)
+    return readable_schema(topic, wanted)
 
 
 def reader_of(given: Mapping[str, str], schema: StructType) -> DataSourceReader:
-    wanted = options.reading(given)
-    check_columns(topic_at(wanted.place), schema)
+    topic, wanted = _opened(given)
+    wanted = of_kind(topic, wanted)
+    check_columns(topic, wanted, schema)
     # a reader that takes filters is refused where Spark does not give any
     kind = FilteringReader if wanted.pushdown and _is_asked_for_filters() else Reader
     return kind(wanted, schema)
 
 
 def stream_reader_of(given: Mapping[str, str], schema: StructType) -> StreamReader:
-    wanted = options.reading(given)
-    check_columns(topic_at(wanted.place), schema)
+    topic, wanted = _opened(given)
+    wanted = of_kind(topic, wanted, is_stream=True)
+    check_columns(topic, wanted, schema)
     return StreamReader(wanted, schema)
+
+
+def _opened(given: Mapping[str, str]) -> tuple[Any, Reading]:
+    wanted = options.reading(given)
+    return topic_at(wanted.place), wanted
+
+
+def of_kind(topic: Any, wanted: Reading, *, is_stream: bool = False) -> Reading:
+    """With what is to be read of the topic settled."""
+    kind = wanted.kind
+    if topic.kind is not Kind.UPDATE:
+        if kind in ("changes", "table"):
+            raise UsageError(
+                f"topic {topic.name!r} has no {kind}: it is of kind 'append'",
+                hint="leave the option 'kind' out",
+            )
+        return replace(wanted, kind="rows")
+    if is_stream and kind not in ("changes", "rows"):
+        raise UsageError(
+            f"topic {topic.name!r} is a table, and a table is not a stream",
+            hint=".option('kind', 'changes') streams what changes it",
+        )
+    if kind == "table" and wanted.starting != "earliest":
+        raise UsageError("a table has no beginning", hint="'ending' says as of when")
+    return replace(wanted, kind="changes" if kind in ("rows", "changes") else "table")
 
 
 def writer_of(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> BatchWriter:
@@ -69,7 +98,7 @@ def _is_asked_for_filters() -> bool:
 
 def readable_schema(topic: Any, wanted: Reading) -> StructType:
     """All columns a DataFrame over the topic has, or the chosen ones."""
-    stored = stored_schema(topic.schema)
+    stored = columns_of(topic, wanted)
     if wanted.columns is not None:
         for name in wanted.columns:
             if name != PARTITION and name not in stored.names:
@@ -90,9 +119,15 @@ def _no_column(topic: Any, name: str) -> NotFound:
     )
 
 
-def check_columns(topic: Any, schema: StructType) -> None:
+def columns_of(topic: Any, wanted: Reading) -> pa.Schema:
+    """The columns there are, `_partition` aside."""
+    is_changes = topic.kind is Kind.UPDATE and wanted.kind in ("rows", "changes")
+    return stored_schema(topic.schema, tombstones=is_changes)
+
+
+def check_columns(topic: Any, wanted: Reading, schema: StructType) -> None:
     """That a schema the user gave asks for columns that are there."""
-    known = {PARTITION, OFFSET, TIMESTAMP, *topic.schema.names}
+    known = {PARTITION, *columns_of(topic, wanted).names}
     for name in schema.names:
         if name not in known:
             raise _no_column(topic, name)
@@ -113,7 +148,10 @@ class Reader(DataSourceReader):
             self._pushed.narrow(span, functools.partial(plan.offset_at, topic.partition(span.partition)))
             for span in plan.spans(topic, wanted.starting, wanted.ending)
         ]
-        found = plan.slices(topic, spans, task_bytes=wanted.task_bytes, tasks=wanted.tasks)
+        if wanted.kind == "table":
+            found = plan.whole(topic, spans)
+        else:
+            found = plan.slices(topic, spans, task_bytes=wanted.task_bytes, tasks=wanted.tasks)
         return [Task(part) for part in found] or [NOTHING]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -124,5 +162,9 @@ class FilteringReader(Reader):
     """A batch whose filters Spark hands over; it looks again at every row that comes back."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        self._pushed = push(filters, stored_schema(topic_at(self._reading.place).schema))
+        topic = topic_at(self._reading.place)
+        self._pushed = push(filters, columns_of(topic, self._reading))
+        if self._reading.kind == "table":
+            # an older row of a key may match where its newest does not
+            self._pushed = Pushed(partitions=self._pushed.partitions, text=self._pushed.text)
         return filters

@@ -34,5 +34,11 @@ def read_task(
     """The rows of one task, as Spark wants them."""
     if not isinstance(partition, Task):
         return iter(())
-    columns = Wanted(columns=tuple(schema.names), where=wanted.where, pushed=pushed, verify=wanted.verify)
+    columns = Wanted(
+        columns=tuple(schema.names),
+        where=wanted.where,
+        pushed=pushed,
+        verify=wanted.verify,
+        is_table=wanted.kind == "table",
+    )
     return reading.batches(topic_at(wanted.place), partition.part, columns, arrow_schema(schema))
