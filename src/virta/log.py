@@ -35,6 +35,10 @@ from virta.storage.files import Files, OperatingSystemFiles
 from virta.storage.filesystem import check_writable_place
 from virta.topics.configuration import new_config
 from virta.topics.events import CREATED, DELETED, EventLog
+from virta.topics.groups.coordinator import GroupCoordinator
+from virta.topics.groups.model import GroupDescription
+from virta.topics.groups.offsets import Offsets
+from virta.topics.groups.store import DirectoryStore
 from virta.topics.schema import SchemaSource
 from virta.topics.snapshot import TopicSnapshot
 from virta.topics.topic import Topic, combined
@@ -61,6 +65,8 @@ class Log:
         self._key = (id(files) if files is not None else 0, self._catalog.log_id, str(self.path))
         self._budget, self._dumper = registry.log_memory(self._key, self.settings)
         self._events = EventLog(self._internal_topic)
+        groups = DirectoryStore(self._files, self._catalog.paths.groups)
+        self.coordinator = GroupCoordinator(groups, Offsets(self._internal_topic), self._clock)
         self._queries = Engine(self._catalog.names, self._queried)
         self._lock = threading.Lock()
         self._topics: dict[str, Topic] = {}
@@ -82,7 +88,7 @@ class Log:
         with self._lock:
             known = self._topics.get(name)
             if known is None or known.id != record.id.hex():
-                known = Topic(self._catalog, record, self._open_partition, self._events)
+                known = Topic(self._catalog, record, self._open_partition, self._events, self.coordinator)
                 self._topics[name] = known
             return known
 
@@ -221,6 +227,19 @@ class Log:
         found = registry.partition(key, make)
         self._held.append(key)
         return found
+
+    # -- consumer groups --------------------------------------------------------------------------
+
+    def groups(self) -> list[GroupDescription]:
+        """All consumer groups: members, positions and lag."""
+        self._check_open()
+        found = []
+        for key in self.coordinator.list_keys():
+            with contextlib.suppress(NotFound):  # dropped with its topic, or forgotten meanwhile
+                topic = self.topic(key.topic)
+                if topic.id == key.topic_id:
+                    found.append(topic.group(key.group).describe())
+        return sorted(found, key=lambda each: (each.group, each.topic))
 
     # -- queries --------------------------------------------------------------------------------
 

@@ -10,6 +10,8 @@ import pytest
 
 import virta
 from virta.aio import (
+    AsyncGroup,
+    AsyncGroupReader,
     AsyncLog,
     AsyncPartition,
     AsyncSelection,
@@ -19,6 +21,8 @@ from virta.aio import (
     Opening,
 )
 from virta.log import Log
+from virta.topics.groups.group import Group
+from virta.topics.groups.reader import GroupReader
 from virta.topics.partition import Partition
 from virta.topics.read import Selection
 from virta.topics.table import Table
@@ -32,17 +36,33 @@ PAIRS = [
     (Table, AsyncTable),
     (Partition, AsyncPartition),
     (Writer, AsyncWriter),
+    (GroupReader, AsyncGroupReader),
+    (Group, AsyncGroup),
 ]
 
 # What the twin itself is built on; no part of what users see.
-PARTS = {"stored", "by_partition", "steps", "row_steps", "chosen_columns", "put", "look", "snapshot"}
+PARTS = {
+    "stored",
+    "by_partition",
+    "steps",
+    "row_steps",
+    "chosen_columns",
+    "put",
+    "look",
+    "snapshot",
+    "step",
+    "pause",
+    "places",
+    "rows_of",
+}
 
 # What only names or narrows is the same on both sides, without an await.
-NARROWING = {"since", "until", "where", "columns", "limit", "newest", "partition", "table", "as_of"}
-ITERATIONS = {"tail", "tail_batches", "batches", "stream"}
-CONTEXTS = {"writer"}
+NARROWING = {"since", "until", "where", "columns", "limit", "newest", "partition", "table", "as_of", "group"}
+ITERATIONS = {"tail", "tail_batches", "batches", "rows", "stream"}
+CONTEXTS = {"writer", "reader"}
 PLAIN_PROPERTIES = {
-    "name", "id", "kind", "partitions", "number", "topic", "producer", "last_sequence", "last_ack",
+    "name", "id", "kind", "group", "partition", "partitions", "position", "committed", "number", "topic",
+    "producer", "last_sequence", "last_ack",
 }  # fmt: skip
 
 
@@ -90,7 +110,13 @@ def test_what_it_gives_back_says_how_it_is_used(sync: type, twin: type, name: st
 
 @pytest.mark.parametrize(("sync", "twin"), PAIRS)
 def test_the_twin_has_nothing_more(sync: type, twin: type) -> None:
-    instance_names = {"path", "settings", "producer", "last_ack"}  # plain attributes on the sync side
+    instance_names = {
+        "path",
+        "settings",
+        "producer",
+        "last_ack",
+        "member",
+    }  # plain attributes on the sync side
     assert public(twin).keys() - public(sync).keys() - instance_names - {"start"} == set()
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any
 
 import virta
 from virta.aio import (
+    AsyncGroup,
+    AsyncGroupReader,
     AsyncLog,
     AsyncPartition,
     AsyncReading,
@@ -25,7 +27,17 @@ from virta.aio import (
 )
 from virta.aio.result import AsyncResult
 
-TWINS = (AsyncLog, AsyncTopic, AsyncSelection, AsyncTable, AsyncPartition, AsyncWriter, AsyncResult)
+TWINS = (
+    AsyncLog,
+    AsyncTopic,
+    AsyncSelection,
+    AsyncTable,
+    AsyncPartition,
+    AsyncWriter,
+    AsyncResult,
+    AsyncGroupReader,
+    AsyncGroup,
+)
 
 
 class Loop:
@@ -62,7 +74,7 @@ class Plain:
     def _plain(self, found: Any) -> Any:
         if isinstance(found, TWINS):
             return Plain(self._loop, found)
-        if isinstance(found, AsyncReading):
+        if isinstance(found, AsyncReading) or inspect.isasyncgen(found):
             return self._steps(found)
         if isinstance(found, Opening):
             return Plain(self._loop, self._loop.run(found.__aenter__))
@@ -70,10 +82,13 @@ class Plain:
             return [self._plain(each) for each in found]
         return found
 
-    def _steps(self, reading: AsyncReading[Any]) -> Iterator[Any]:
+    def _steps(self, reading: AsyncReading[Any] | AsyncGenerator[Any]) -> Iterator[Any]:
         end = object()
-        while (item := self._loop.run(anext, reading, end)) is not end:
-            yield item
+        try:
+            while (item := self._loop.run(anext, reading, end)) is not end:
+                yield item
+        finally:
+            self._loop.run(reading.aclose)
 
     def __getattr__(self, name: str) -> Any:
         found = self._loop.run(getattr, self._twin, name)

@@ -1,12 +1,12 @@
 """The interface users see, line by line: API.md, against a directory
 and against a broker.
 
-Lines about SQL, update topics, several partitions and groups are not here yet.
+Lines about SQL and update topics are elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +225,39 @@ def test_where_it_stands(log: Any, orders: Any) -> None:
     assert log.stats().rows == 3
     assert orders.next_offsets == {0: 3}
     assert orders.heads == {0: orders.head}
+
+
+# -- groups and partitions -----------------------------------------------------------------------
+
+
+def test_a_consumer_group(orders: Any) -> None:
+    seen = []
+    with orders.reader(group="billing") as reader:
+        for batch in reader.batches(max_rows=10_000, stop_when_idle=0.01):
+            seen += batch.column("id").to_pylist()
+            assert (reader.lag.rows, reader.lag.seconds) == (0, 0.0)
+    assert seen == [1, 2, 3]
+    with orders.reader(group="billing") as reader:
+        assert list(reader.batches(stop_when_idle=0)) == []
+
+
+def test_several_partitions(log: Any) -> None:
+    spread = log.create_topic("spread", SCHEMA, keys=["id"], partitions=3)
+    ack = spread.append(ROWS)
+    assert sum(part.rows for part in ack.parts) == len(ROWS)
+    assert sum(spread.next_offsets.values()) == len(ROWS)
+    assert set(spread.heads) == {0, 1, 2}
+    asks: list[Callable[[], Any]] = [
+        lambda: spread[10:20],
+        lambda: spread.next_offset,
+        lambda: spread.head,
+        lambda: spread.append(ROWS, if_next_offset=3),
+    ]
+    for ask in asks:
+        with pytest.raises(virta.UsageError, match="partition"):
+            ask()
+    assert spread.since("-15m").count() == len(ROWS)
+    assert log.sql("select count(*) from spread").to_arrow().to_pylist() == [{"count_star()": len(ROWS)}]
 
 
 # -- errors and words --------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """The asyncio twin of the embedded log: the same names, awaited. See `log`."""
 
+from virta.aio.groups import AsyncGroup as AsyncGroup
+from virta.aio.groups import AsyncGroupReader as AsyncGroupReader
 from virta.aio.log import AsyncLog as AsyncLog
 from virta.aio.partition import AsyncPartition as AsyncPartition
 from virta.aio.reading import AsyncReading as AsyncReading

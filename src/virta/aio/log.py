@@ -27,6 +27,7 @@ from virta.log import Log
 from virta.query.engine import Parameters
 from virta.settings import Settings
 from virta.steward.doctor import DoctorReport
+from virta.topics.groups.model import GroupDescription
 from virta.types import Event, Stats, VerifyReport
 
 
@@ -102,6 +103,12 @@ class AsyncLog:
     async def record_event(self, event: Event) -> bool:
         """Note something that happened, as a row of `__events`; whether it is noted. Raises nothing."""
         return await self._worker.run(self._sync.record_event, event)
+
+    # -- consumer groups --------------------------------------------------------------------------
+
+    async def groups(self) -> list[GroupDescription]:
+        """All consumer groups: members, positions and lag."""
+        return await self._worker.run(self._sync.groups)
 
     # -- queries --------------------------------------------------------------------------------
 

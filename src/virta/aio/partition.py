@@ -10,7 +10,7 @@ from virta.aio.selection import AsyncSelection
 from virta.aio.worker import Worker
 from virta.topics.block import Block
 from virta.topics.partition import POLL_BYTES, Partition
-from virta.topics.read import Place, Row
+from virta.topics.read import Moment, Place, Row
 from virta.types import Stats, Token
 
 # Blocks taken by one visit to the worker when a stream reads what is there.
@@ -63,6 +63,10 @@ class AsyncPartition:
     async def token(self, offset: int) -> Token:
         """Where a reader stands whose next row has this offset."""
         return await self._worker.run(self._sync.token, offset)
+
+    async def token_since(self, moment: Moment) -> Token:
+        """Where a reader stands whose next row is the first one stamped then or later."""
+        return await self._worker.run(self._sync.token_since, moment)
 
     async def stats(self) -> Stats:
         return await self._worker.run(self._sync.stats)

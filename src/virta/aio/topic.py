@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
+from virta.aio.groups import AsyncGroup, AsyncGroupReader
 from virta.aio.partition import AsyncPartition
 from virta.aio.reading import AsyncReading
 from virta.aio.selection import AsyncSelection
 from virta.aio.table import AsyncTable
 from virta.aio.worker import Opening, Worker
 from virta.aio.writer import AsyncWriter
+from virta.topics.groups.model import DEFAULT_SESSION_SECONDS
+from virta.topics.groups.reader import AT_LEAST_ONCE, DEFAULT_PROCESSING_SECONDS
 from virta.topics.read import Moment, Place, Row
 from virta.topics.table import AsOf
 from virta.topics.topic import Topic
@@ -170,6 +173,48 @@ class AsyncTopic:
     def tail(self, *, stop_when_idle: float | None = None) -> AsyncReading[Row]:
         """What is there, then what comes."""
         return self._all().tail(stop_when_idle=stop_when_idle)
+
+    # -- consumer groups -------------------------------------------------------------------------
+
+    def reader(
+        self,
+        *,
+        group: str,
+        member: str | None = None,
+        start: Moment = "oldest",
+        delivery: str = AT_LEAST_ONCE,
+        session_timeout: Any = DEFAULT_SESSION_SECONDS,
+        processing_timeout: Any = DEFAULT_PROCESSING_SECONDS,
+    ) -> Opening[AsyncGroupReader]:
+        """Read as a member of a group: its readers share the partitions, and it remembers how far they came.
+
+        `member`: a name that stays over restarts, whose partitions wait for it as long as
+        `session_timeout`. `start`: where a group without a position begins ("oldest",
+        "newest", a moment). A body may take up to `processing_timeout`; then its partitions
+        go to others.
+        """
+
+        async def start_reading() -> AsyncGroupReader:
+            sync = await self._worker.run(
+                self._sync.reader,
+                group=group,
+                member=member,
+                start=start,
+                delivery=delivery,
+                session_timeout=session_timeout,
+                processing_timeout=processing_timeout,
+            )
+            return AsyncGroupReader(self._worker, sync)
+
+        return Opening(start_reading)
+
+    def group(self, name: str) -> AsyncGroup:
+        """A group from outside: where it stands, and putting it somewhere else."""
+        return AsyncGroup(self._worker, self._sync.group(name))
+
+    async def groups(self) -> list[str]:
+        """The names of the groups on this topic."""
+        return await self._worker.run(self._sync.groups)
 
     # -- where it stands ----------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from virta.errors import Denied
 
 PREFIX = "__"
 EVENTS = "__events"
+OFFSETS = "__offsets"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,21 @@ INTERNAL_TOPICS = {
                 "details": str | None,
             },
             keys=("topic",),
+        ),
+        InternalTopic(
+            name=OFFSETS,
+            kind="update",
+            schema={
+                "group": str,
+                "topic": str,
+                "partition": int,
+                "topic_id": str,
+                "token": str | None,
+                "offset": int | None,
+                "epoch": int,
+                "member": str | None,
+            },
+            keys=("group", "topic", "partition"),
         ),
     )
 }

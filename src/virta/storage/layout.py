@@ -27,6 +27,7 @@ _DIRECTORY_NAME_LIMIT = 180  # file systems take 255 bytes; room is left for suf
 
 LOG_FILE = "log.toml"
 TOPICS = "topics"
+GROUPS = "groups"
 STAGING = "staging"
 TOPIC_FILE = "topic.toml"
 SCHEMAS = "schemas"
@@ -111,6 +112,10 @@ class LogPaths:
     @property
     def staging(self) -> Path:
         return self.root / STAGING
+
+    @property
+    def groups(self) -> Path:
+        return self.root / GROUPS
 
     def topic(self, name: str) -> TopicPaths:
         return TopicPaths(root=self.topics / topic_directory_name(name))

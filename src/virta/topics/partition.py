@@ -11,13 +11,13 @@ from typing import Any
 
 from virta.errors import NotFound, UsageError, VirtaError
 from virta.memory.partition import Partition as StoredPartition
-from virta.requests import parse_token
+from virta.requests import parse_moment, parse_token
 from virta.storage.chain import HEADER_SIZE
 from virta.storage.segment import StoredBlock
 from virta.storage.view import View
 from virta.topics.block import Block
 from virta.topics.idle import Idle
-from virta.topics.read import Selection, chosen
+from virta.topics.read import Moment, Selection, chosen
 from virta.topics.schema import SchemaSource
 from virta.types import Stats, Token
 
@@ -80,6 +80,10 @@ class Partition:
                 hint=f"offsets go from {self.start_offset} to {self.next_offset}",
             )
         return self.stored.token_at(offset)
+
+    def token_since(self, moment: Moment) -> Token:
+        """Where a reader stands whose next row is the first one stamped then or later."""
+        return self.stored.token_at(self.stored.first_offset_at(parse_moment(moment, self._now_us())))
 
     def stats(self) -> Stats:
         return self.stored.stats()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from virta.errors import Denied, Locked, NotFound, UsageError, VirtaError
 from virta.memory.partition import Partition as StoredPartition
+from virta.memory.partition import wait_for_any
 from virta.memory.rewrite import Rewritten, event_of
 from virta.metadata.catalog import Catalog, TopicRecord
 from virta.metadata.internal import check_not_internal
@@ -20,6 +21,10 @@ from virta.topics.configuration import changed_config
 from virta.topics.erase import erase_rows, keys_of
 from virta.topics.events import ALTERED, ERASED, LOCKED, SCHEMA_CHANGED, EventLog
 from virta.topics.filters import parse_filter
+from virta.topics.groups.coordinator import GroupCoordinator
+from virta.topics.groups.group import Group
+from virta.topics.groups.model import DEFAULT_SESSION_SECONDS, GroupKey
+from virta.topics.groups.reader import AT_LEAST_ONCE, DEFAULT_PROCESSING_SECONDS, GroupReader
 from virta.topics.key_values import KeyReader
 from virta.topics.lookup import Lookup
 from virta.topics.partition import Partition
@@ -43,10 +48,16 @@ class Topic:
     """A named stream of rows with a schema."""
 
     def __init__(
-        self, catalog: Catalog, record: TopicRecord, open_partition: OpenPartition, events: EventLog
+        self,
+        catalog: Catalog,
+        record: TopicRecord,
+        open_partition: OpenPartition,
+        events: EventLog,
+        groups: GroupCoordinator,
     ) -> None:
         self._catalog = catalog
         self._events = events
+        self._groups = groups
         self._schemas = SchemaSource(catalog, record)
         self._stored = [
             open_partition(record, number, self._schemas) for number in range(record.config.partitions)
@@ -257,6 +268,49 @@ class Topic:
         """What is there, then what comes."""
         return self._all().tail(stop_when_idle=stop_when_idle)
 
+    # -- consumer groups -------------------------------------------------------------------------
+
+    def reader(
+        self,
+        *,
+        group: str,
+        member: str | None = None,
+        start: Moment = "oldest",
+        delivery: str = AT_LEAST_ONCE,
+        session_timeout: Any = DEFAULT_SESSION_SECONDS,
+        processing_timeout: Any = DEFAULT_PROCESSING_SECONDS,
+    ) -> GroupReader:
+        """Read as a member of a group: its readers share the partitions, and it remembers how far they came.
+
+        `member`: a name that stays over restarts, whose partitions wait for it as long as
+        `session_timeout`. `start`: where a group without a position begins ("oldest",
+        "newest", a moment). A body may take up to `processing_timeout`; then its partitions
+        go to others.
+        """
+        return GroupReader(
+            self.partitions,
+            self._group_key(group),
+            self._groups,
+            _wait_for_rows,
+            now_us=self._now_us,
+            member=member,
+            start=start,
+            delivery=delivery,
+            session_timeout=session_timeout,
+            processing_timeout=processing_timeout,
+        )
+
+    def _group_key(self, group: str) -> GroupKey:
+        return GroupKey(group=group, topic=self.name, topic_id=self.id)
+
+    def group(self, name: str) -> Group:
+        """A group from outside: where it stands, and putting it somewhere else."""
+        return Group(self, self._group_key(name), self._groups)
+
+    def groups(self) -> list[str]:
+        """The names of the groups on this topic."""
+        return sorted(key.group for key in self._groups.list_keys() if key.topic_id == self.id)
+
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self._all().__arrow_c_stream__(requested_schema)
 
@@ -445,6 +499,10 @@ class Topic:
     def _repr_html_(self) -> str:
         newest = self._between(-10, None) if len(self._stored) == 1 else self._all()
         return f"<b>{self!r}</b>{newest._repr_html_()}"
+
+
+def _wait_for_rows(places: Sequence[tuple[Partition, int]], seconds: float) -> bool:
+    return wait_for_any([(partition.stored, offset) for partition, offset in places], seconds)
 
 
 def combined(parts: list[Stats]) -> Stats:

@@ -1,0 +1,261 @@
+"""Consumer groups: who reads what, what is committed when, and what comes again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from virta.errors import Closed, Conflict, Fenced, NotFound, UsageError
+from virta.testing.conformance.base import Conformance, up_to
+
+PARTITIONS = 4
+
+
+def read(reader: Any, max_rows: int = 10_000) -> list[int]:
+    """All that is there for this reader now."""
+    return [n for batch in reader.batches(max_rows, stop_when_idle=0) for n in batch.column("n").to_pylist()]
+
+
+class GroupConformance(Conformance):
+    @pytest.fixture
+    def spread(self, log: Any) -> Any:
+        topic = log.create_topic("spread", {"n": int}, partitions=PARTITIONS)
+        for number in range(PARTITIONS):
+            topic.append([{"n": 100 * number + n} for n in range(10)], partition=number)
+        return topic
+
+    # -- one reader ----------------------------------------------------------------------------
+
+    def test_a_group_remembers_how_far_it_came(self, numbers: Any, other: Any) -> None:
+        numbers.append(up_to(10))
+        with numbers.reader(group="billing") as reader:
+            assert read(reader, 4) == list(range(10))
+        numbers.append(up_to(15, 10))
+        with other.topic("numbers").reader(group="billing") as reader:
+            assert read(reader) == list(range(10, 15))
+        with numbers.reader(group="another") as reader:
+            assert read(reader) == list(range(15))
+
+    def test_what_a_body_did_not_finish_comes_again(self, numbers: Any) -> None:
+        numbers.append(up_to(10))
+        with pytest.raises(ZeroDivisionError), numbers.reader(group="g") as reader:
+            for count, _ in enumerate(reader.batches(4, stop_when_idle=0)):
+                if count == 1:
+                    raise ZeroDivisionError
+        with numbers.reader(group="g") as reader:
+            assert read(reader) == list(range(4, 10))
+
+    def test_leaving_the_loop_finishes_nothing(self, numbers: Any) -> None:
+        numbers.append(up_to(10))
+        with numbers.reader(group="g") as reader:
+            for _ in reader.batches(4):
+                break
+        with numbers.reader(group="g") as reader:
+            for _ in reader.batches(4):
+                reader.commit()
+                break
+        with numbers.reader(group="g") as reader:
+            assert read(reader) == list(range(4, 10))
+
+    def test_row_by_row(self, numbers: Any) -> None:
+        numbers.append(up_to(10))
+        numbers.append(up_to(20, 10))
+        with pytest.raises(ZeroDivisionError), numbers.reader(group="g") as reader:
+            for row in reader:
+                if row["n"] == 13:
+                    raise ZeroDivisionError
+        with numbers.reader(group="g") as reader:
+            assert [row["n"] for row in reader.rows(stop_when_idle=0)] == list(range(13, 20))
+
+    def test_at_most_once(self, numbers: Any) -> None:
+        numbers.append(up_to(10))
+        with pytest.raises(ZeroDivisionError), numbers.reader(group="g", delivery="at_most_once") as reader:
+            for _ in reader.batches(4):
+                raise ZeroDivisionError
+        with numbers.reader(group="g", delivery="at_most_once") as reader:
+            assert read(reader) == list(range(4, 10))
+
+    def test_where_a_new_group_begins(self, numbers: Any) -> None:
+        numbers.append(up_to(5))
+        with numbers.reader(group="late", start="newest") as reader:
+            assert read(reader) == []
+        numbers.append(up_to(10, 5))
+        with numbers.reader(group="late", start="newest") as reader:
+            assert read(reader) == list(range(5, 10))
+        with numbers.reader(group="since", start="-1h") as reader:
+            assert read(reader) == list(range(10))
+
+    def test_rows_that_come_later(self, numbers: Any, other: Any) -> None:
+        with numbers.reader(group="g") as reader:
+            batches = reader.batches(stop_when_idle=5)
+            for n in range(3):
+                other.topic("numbers").append({"n": n})
+                assert next(batches).column("n").to_pylist() == [n]
+
+    def test_small_blocks_are_handed_out_together(self, numbers: Any) -> None:
+        for n in range(10):
+            numbers.append({"n": n})
+        with numbers.reader(group="g") as reader:
+            sizes = [batch.num_rows for batch in reader.batches(7, stop_when_idle=0)]
+        assert sizes == [7, 3]
+
+    def test_the_place_and_the_lag(self, numbers: Any) -> None:
+        numbers.append(up_to(10))
+        with numbers.reader(group="g") as reader:
+            assert reader.lag.rows == 10
+            assert 0 <= reader.lag.seconds < 60
+            for _ in reader.batches(4, stop_when_idle=0):
+                assert reader.partition == 0
+            assert (reader.lag.rows, reader.lag.seconds) == (0, 0)
+            assert reader.position[0].offset == reader.committed[0].offset == 10
+            assert (reader.group, reader.topic, reader.partitions) == ("g", "numbers", [0])
+        with pytest.raises(Closed):
+            read(reader)
+
+    # -- several readers -----------------------------------------------------------------------
+
+    def test_readers_share_the_partitions(self, spread: Any, other: Any) -> None:
+        with spread.reader(group="g") as one:
+            assert one.partitions == [0, 1, 2, 3]
+            with other.topic("spread").reader(group="g") as two:
+                first = read(one, 3)
+                second = read(two, 3)
+                assert (one.partitions, two.partitions) == ([0, 1], [2, 3])
+                first += read(one)
+                assert sorted(first + second) == [100 * p + n for p in range(4) for n in range(10)]
+            spread.append(up_to(7), partition=3)
+            assert read(one) == list(range(7))
+            assert one.partitions == [0, 1, 2, 3]
+
+    def test_nothing_is_lost_or_doubled_when_partitions_move(self, spread: Any, other: Any) -> None:
+        """What was finished is committed before a partition is given up."""
+        seen: list[int] = []
+        with spread.reader(group="g") as one:
+            batches = one.batches(3, stop_when_idle=0)
+            for _ in range(5):
+                seen += next(batches).column("n").to_pylist()
+            with other.topic("spread").reader(group="g") as two:
+                seen += [n for batch in batches for n in batch.column("n").to_pylist()]
+                seen += read(two, 3)
+        assert sorted(seen) == [100 * p + n for p in range(4) for n in range(10)]
+
+    def test_a_member_that_was_silent_is_fenced(self, spread: Any, other: Any) -> None:
+        with spread.reader(group="g", session_timeout=0.3, processing_timeout=0) as one:
+            batches = one.batches(100)
+            next(batches)
+            with other.topic("spread").reader(group="g", session_timeout=5) as two:
+                seen: list[int] = []
+                for batch in two.batches(100):  # one says nothing any more, and loses them all
+                    seen += batch.column("n").to_pylist()
+                    if len(seen) == 40:
+                        two.commit()
+                        break
+                with pytest.raises(Fenced):
+                    one.commit()
+        assert sorted(seen) == [100 * p + n for p in range(4) for n in range(10)]
+
+    def test_a_named_member_gets_its_own_back(self, spread: Any) -> None:
+        with spread.reader(group="g", member="pod-0") as one, spread.reader(group="g", member="pod-1") as two:
+            for _ in range(2):
+                read(one)
+                read(two)
+            mine, yours = one.partitions, two.partitions
+            assert sorted(mine + yours) == [0, 1, 2, 3]
+            one.close()
+            read(two)
+            assert two.partitions == yours
+            with spread.reader(group="g", member="pod-0") as again:
+                assert again.partitions == mine
+
+    def test_more_readers_than_partitions(self, numbers: Any) -> None:
+        numbers.append(up_to(3))
+        with numbers.reader(group="g") as one, numbers.reader(group="g") as two:
+            assert read(one) == [0, 1, 2]
+            assert (read(two), two.partitions) == ([], [])
+            assert two.lag.rows == 0
+
+    # -- from outside ---------------------------------------------------------------------------
+
+    def test_a_group_is_described(self, log: Any, spread: Any) -> None:
+        with spread.reader(group="g", member="pod-0") as reader:
+            for _ in reader.batches(10, stop_when_idle=0):
+                pass
+            spread.append(up_to(5), partition=2)
+            (found,) = log.groups()
+            assert (found.group, found.topic, found.lag.rows) == ("g", "spread", 5)
+            assert [member.instance for member in found.members] == ["pod-0"]
+            assert found.members[0].partitions == (0, 1, 2, 3)
+            assert [part.offset for part in found.partitions] == [10] * 4
+            assert [part.lag.rows for part in found.partitions] == [0, 0, 5, 0]
+            assert {part.owner for part in found.partitions} == {reader.member}
+            assert spread.groups() == ["g"]
+            assert spread.group("g").describe() == found or spread.group("g").describe().lag.rows == 5
+        with pytest.raises(NotFound, match="no group"):
+            spread.group("nobody").describe()
+
+    def test_offsets_are_rows(self, log: Any, spread: Any) -> None:
+        with spread.reader(group="g") as reader:
+            read(reader)
+        rows = list(log.topic("__offsets"))
+        assert {row["partition"]: row["offset"] for row in rows} == dict.fromkeys(range(4), 10)
+        assert {(row["group"], row["topic"], row["topic_id"]) for row in rows} == {("g", "spread", spread.id)}
+
+    def test_a_reset_tells_first(self, spread: Any) -> None:
+        with spread.reader(group="g") as reader:
+            read(reader)
+        group = spread.group("g")
+        plans = group.reset("oldest", dry_run=True)
+        assert [(plan.before, plan.after, plan.again, plan.skipped) for plan in plans] == [(10, 0, 10, 0)] * 4
+        assert group.describe().lag.rows == 0
+        group.reset({1: 4})
+        assert group.describe().lag.rows == 6
+        with spread.reader(group="g") as reader:
+            assert read(reader) == [104, 105, 106, 107, 108, 109]
+            with pytest.raises(UsageError, match="being read") as caught:
+                group.reset("oldest")
+            assert caught.value.code == Conflict.code
+        group.reset("-1h")
+        assert group.describe().lag.rows == 40
+        group.reset("newest")
+        assert group.describe().lag.rows == 0
+        with pytest.raises(UsageError, match="partition"):
+            group.reset(5)
+        with pytest.raises(NotFound):
+            group.reset({0: 1000})
+
+    def test_a_group_is_forgotten(self, log: Any, numbers: Any) -> None:
+        numbers.append(up_to(3))
+        with numbers.reader(group="g") as reader:
+            read(reader)
+            with pytest.raises(UsageError, match="being read"):
+                numbers.group("g").remove()
+        numbers.group("g").remove()
+        assert log.groups() == []
+        with pytest.raises(NotFound):
+            numbers.group("g").remove()
+        with numbers.reader(group="g") as reader:
+            assert read(reader) == [0, 1, 2]
+
+    def test_a_topic_made_again_begins_anew(self, log: Any) -> None:
+        for _ in range(2):
+            topic = log.create_topic("t", {"n": int})
+            topic.append(up_to(3))
+            with topic.reader(group="g") as reader:
+                assert read(reader) == [0, 1, 2]
+            log.drop_topic("t")
+        assert log.groups() == []
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"group": ""},
+            {"group": "g", "delivery": "sometimes"},
+            {"group": "g", "session_timeout": 0.01},
+            {"group": "g", "start": "yesterday-ish"},
+        ],
+        ids=str,
+    )
+    def test_readers_that_cannot_be(self, numbers: Any, options: dict[str, Any]) -> None:
+        with pytest.raises(UsageError):
+            numbers.reader(**options)

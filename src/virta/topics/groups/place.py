@@ -1,0 +1,114 @@
+"""Where a reader of a group stands in one partition: what it read ahead, handed out, and finished."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from virta.topics.block import Block
+from virta.types import Token
+
+if TYPE_CHECKING:
+    from virta.topics.partition import Partition
+
+
+class _Piece:
+    """A stretch of a block's rows that was handed out."""
+
+    __slots__ = ("batch", "block", "ends")
+
+    def __init__(self, block: Block, batch: pa.RecordBatch, ends: bool) -> None:
+        self.block = block
+        self.batch = batch
+        self.ends = ends  # with the block's last row
+
+    def after(self, rows: int, partition: int) -> Token:
+        """The token behind its first so many rows."""
+        if rows == self.batch.num_rows and self.ends:
+            return Token(
+                partition=partition, offset=self.block.last_offset + 1, hash=bytes.fromhex(self.block.hash)
+            )
+        last = self.batch.column(0)[rows - 1].as_py()
+        return Token(partition=partition, offset=last + 1, hash=bytes.fromhex(self.block.previous_hash))
+
+
+class Place:
+    """One partition in the hands of one reader."""
+
+    def __init__(self, partition: Partition, epoch: int, token: Token) -> None:
+        self.partition = partition
+        self.epoch = epoch
+        self.committed = token
+        self.done = token  # rows before it are finished
+        self.token = token  # rows before it were handed out
+        self._ahead: deque[Block] = deque()
+        self._following = token  # behind what was read ahead
+        self._pieces: list[_Piece] = []  # handed out last, not finished
+
+    @property
+    def number(self) -> int:
+        return self.partition.number
+
+    def next(self, max_rows: int) -> pa.RecordBatch | None:
+        """Up to so many rows, if there are any now."""
+        while not self._ahead:
+            blocks, following = self.partition.poll(self.token)
+            if following == self.token:
+                return None
+            self._ahead.extend(blocks)
+            self._following = following
+            if not blocks:
+                # control blocks only: there is nothing to finish before them
+                if self.done == self.token:
+                    self.done = following
+                self.token = following
+        return self._take(max_rows)
+
+    def _take(self, max_rows: int) -> pa.RecordBatch:
+        self._pieces = []
+        left = max_rows
+        while self._ahead and left:
+            block = self._ahead[0]
+            batch = _from(block, self.token.offset)
+            piece = _Piece(block, batch.slice(0, left), ends=batch.num_rows <= left)
+            left -= piece.batch.num_rows
+            self._pieces.append(piece)
+            self.token = (
+                piece.after(piece.batch.num_rows, self.number) if piece.batch.num_rows else self.token
+            )
+            if piece.ends:
+                self._ahead.popleft()
+        if not self._ahead:
+            self.token = self._following
+        pieces = [piece.batch for piece in self._pieces]
+        return pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+
+    def finish(self, rows: int | None = None) -> None:
+        """What was handed out last is done with: all of it, or its first so many rows."""
+        if rows is None:
+            self.done = self.token
+            self._pieces = []
+            return
+        left = rows
+        for piece in self._pieces:
+            if left <= piece.batch.num_rows:
+                if left:
+                    self.done = piece.after(left, self.number)
+                return
+            left -= piece.batch.num_rows
+
+    @property
+    def oldest_us(self) -> int | None:
+        """When the next row to hand out was appended; None when there is none."""
+        blocks = list(self._ahead) or self.partition.poll(self.token, max_bytes=1)[0]
+        return blocks[0].header.min_timestamp if blocks else None
+
+
+def _from(block: Block, offset: int) -> pa.RecordBatch:
+    """The rows of a block from an offset on."""
+    batch = block.to_arrow()
+    if block.base_offset >= offset or not batch.num_rows:
+        return batch
+    return batch.slice(int(batch.column(0).to_numpy().searchsorted(offset)))

@@ -1,0 +1,400 @@
+"""A reader of a group: it shares the topic's partitions with the others, and remembers how far it came.
+
+    with orders.reader(group="billing") as reader:
+        for batch in reader.batches():
+            ...
+
+At least once: a batch is finished when the loop asks for the next one, and is committed
+then. A body that raised, or was left by `break`, is not finished, and its rows come again
+(to this group, whoever reads). `commit()` says by hand that all that was handed out is done.
+
+The steps are taken by whoever iterates; a thread keeps the session alive meanwhile, as long
+as a body takes no longer than `processing_timeout`. Partitions move only between two
+batches: what is finished is committed before a partition is given up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from virta.errors import Closed, Fenced, HistoryChanged, UsageError, VirtaError
+from virta.requests import parse_duration
+from virta.topics.groups.coordinator import Coordinator, check_group_name
+from virta.topics.groups.model import (
+    DEFAULT_SESSION_SECONDS,
+    Assignment,
+    Commit,
+    GroupKey,
+    Heartbeat,
+    Lag,
+)
+from virta.topics.groups.place import Place
+from virta.topics.read import Moment, Row, rows_of
+from virta.types import Token
+
+if TYPE_CHECKING:
+    from virta.topics.partition import Partition
+
+_log = logging.getLogger("virta.groups")
+
+DEFAULT_PROCESSING_SECONDS = 300.0
+AT_LEAST_ONCE, AT_MOST_ONCE = "at_least_once", "at_most_once"
+# How long a reader waits for rows before it looks whether the group has changed.
+PAUSE_SECONDS = 0.2
+# Row by row, positions are committed so often at most; a row that was finished is committed at the end.
+ROWS_AT_ONCE = 1024
+_SHORTEST_SESSION_SECONDS = 0.3
+
+# Waits until one of these partitions has a row at its offset, or the seconds are over.
+Waiting = Callable[[Sequence[tuple[Any, int]], float], bool]
+
+
+class GroupReader:
+    """One member of a group on one topic."""
+
+    def __init__(
+        self,
+        partitions: Sequence[Partition],
+        key: GroupKey,
+        coordinator: Coordinator,
+        waiting: Waiting,
+        *,
+        now_us: Callable[[], int],
+        member: str | None = None,
+        start: Moment = "oldest",
+        delivery: str = AT_LEAST_ONCE,
+        session_timeout: Any = DEFAULT_SESSION_SECONDS,
+        processing_timeout: Any = DEFAULT_PROCESSING_SECONDS,
+    ) -> None:
+        check_group_name(key.group)
+        if delivery not in (AT_LEAST_ONCE, AT_MOST_ONCE):
+            raise UsageError(f"delivery is {AT_LEAST_ONCE!r} or {AT_MOST_ONCE!r}, not {delivery!r}")
+        self._session = parse_duration(session_timeout)
+        if self._session < _SHORTEST_SESSION_SECONDS:
+            raise UsageError(f"a session lasts at least {_SHORTEST_SESSION_SECONDS} seconds")
+        self._processing = parse_duration(processing_timeout)
+        self._partitions = partitions
+        self._key = key
+        self._coordinator = coordinator
+        self._waiting = waiting
+        self._now_us = now_us
+        self._start = start
+        self._delivery = delivery
+        self._instance = member
+        # a member's name tells people where it runs; what makes it one of its kind is the rest
+        self.member = f"{member or socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"
+        self._lock = threading.RLock()
+        self._places: dict[int, Place] = {}
+        self._current: Place | None = None
+        self._turn = 0
+        self._generation = -1
+        self._beat_at = 0.0
+        self._joining = True
+        self._stepped_at = time.monotonic()
+        self._failure: VirtaError | None = None
+        self._closed = False
+        self._stop = threading.Event()
+        self._follow()
+        self._thread = threading.Thread(target=self._keep_alive, name="virta-group", daemon=True)
+        self._thread.start()
+
+    # -- what it is ---------------------------------------------------------------------------
+
+    @property
+    def group(self) -> str:
+        return self._key.group
+
+    @property
+    def topic(self) -> str:
+        return self._key.topic
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions it reads now."""
+        with self._lock:
+            return sorted(self._places)
+
+    @property
+    def partition(self) -> int | None:
+        """The partition of the batch handed out last."""
+        return None if self._current is None else self._current.number
+
+    @property
+    def position(self) -> Mapping[int, Token]:
+        """By partition, the token behind what was handed out."""
+        with self._lock:
+            return {number: place.token for number, place in self._places.items()}
+
+    @property
+    def committed(self) -> Mapping[int, Token]:
+        """By partition, where the group would go on if this reader ended now."""
+        with self._lock:
+            return {number: place.committed for number, place in self._places.items()}
+
+    @property
+    def lag(self) -> Lag:
+        """How far what was handed out is behind the newest rows of its partitions."""
+        with self._lock:
+            rows, oldest = 0, None
+            for place in self._places.values():
+                behind = place.partition.next_offset - place.token.offset
+                stamp = place.oldest_us if behind else None
+                rows += behind
+                if stamp is not None:
+                    oldest = stamp if oldest is None else min(oldest, stamp)
+            seconds = 0.0 if oldest is None else max(0.0, (self._now_us() - oldest) / 1e6)
+            return Lag(rows=rows, seconds=seconds)
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def batches(
+        self, max_rows: int = 10_000, *, stop_when_idle: float | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows as they are and as they come, at most so many at once and of one partition each."""
+        idle_since: float | None = None
+        while True:
+            batch = self.step(max_rows)
+            if batch is not None:
+                idle_since = None
+                yield batch
+                continue
+            now = time.monotonic()
+            idle_since = now if idle_since is None else idle_since
+            left = None if stop_when_idle is None else stop_when_idle - (now - idle_since)
+            if left is not None and left <= 0:
+                return
+            self.pause(PAUSE_SECONDS if left is None else min(PAUSE_SECONDS, left))
+
+    def rows(self, *, stop_when_idle: float | None = None) -> Iterator[Row]:
+        """Row by row; a row is finished when the next one is asked for."""
+        for batch in self.batches(ROWS_AT_ONCE, stop_when_idle=stop_when_idle):
+            yield from self.rows_of(batch)
+
+    def __iter__(self) -> Iterator[Row]:
+        return self.rows()
+
+    def rows_of(self, batch: pa.RecordBatch) -> Iterator[Row]:
+        """The rows of the batch handed out last, each finished when the next one is asked for."""
+        place = self._current
+        assert place is not None
+        for count, row in enumerate(rows_of(batch, None, place.number), 1):
+            yield row
+            place.finish(count)
+
+    def step(self, max_rows: int) -> pa.RecordBatch | None:
+        """Finish what was handed out, follow the group, and take what is there; None if there is nothing."""
+        if max_rows < 1:
+            raise UsageError("a batch has at least one row")
+        with self._lock:
+            self._check_open()
+            self._stepped_at = time.monotonic()
+            if self._current is not None:
+                self._current.finish()
+                self._current = None
+            self._commit_done()
+            self._follow()
+            return self._take(max_rows)
+
+    def _take(self, max_rows: int) -> pa.RecordBatch | None:
+        """The partitions take turns, so that none is kept waiting by a busy one."""
+        places = [self._places[number] for number in sorted(self._places)]
+        for count in range(len(places)):
+            place = places[(self._turn + count) % len(places)]
+            batch = self._next(place, max_rows)
+            if batch is None:
+                continue
+            self._turn = (self._turn + count + 1) % len(places)
+            if self._delivery == AT_MOST_ONCE:
+                place.finish()
+                self._commit([place])
+            else:
+                self._current = place
+            return batch
+        return None
+
+    def _next(self, place: Place, max_rows: int) -> pa.RecordBatch | None:
+        try:
+            return place.next(max_rows)
+        except HistoryChanged as error:
+            error.hint = (
+                f"to go on with what is there: virta group reset {self.group} {self.topic} --to oldest"
+            )
+            raise
+
+    def pause(self, seconds: float) -> None:
+        """Wait for rows, but no longer than this."""
+        with self._lock:
+            places = self.places
+        if places:
+            self._waiting(places, seconds)
+        else:
+            self._stop.wait(seconds)
+
+    @property
+    def places(self) -> list[tuple[Any, int]]:
+        """What it waits for: partitions, and the offset of the next row of each."""
+        return [(place.partition, place.token.offset) for place in self._places.values()]
+
+    # -- committing ---------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """All that was handed out is done; Fenced when a part of it has been given to another reader."""
+        with self._lock:
+            self._check_open()
+            if self._current is not None:
+                self._current.finish()
+                self._current = None
+            self._commit(list(self._places.values()))
+
+    def _commit(self, places: Sequence[Place]) -> None:
+        commits = {
+            place.number: Commit(token=place.done, epoch=place.epoch)
+            for place in places
+            if place.done != place.committed
+        }
+        if not commits:
+            return
+        self._coordinator.commit(self._key, self.member, commits)
+        for place in places:
+            place.committed = place.done
+
+    def _commit_done(self) -> None:
+        """Commit what is finished; a partition that was lost does not keep the others from it."""
+        try:
+            self._commit(list(self._places.values()))
+        except Fenced:
+            for place in list(self._places.values()):
+                try:
+                    self._commit([place])
+                except Fenced as error:
+                    _log.warning("group %r on %r: %s", self.group, self.topic, error)
+                    del self._places[place.number]
+            self._beat_at = 0.0
+
+    # -- the group ------------------------------------------------------------------------------
+
+    def _heartbeat(self, *, leaving: bool = False) -> Assignment:
+        owned = {number: place.epoch for number, place in self._places.items()}
+        said = Heartbeat(
+            member=self.member,
+            instance=self._instance,
+            owned=owned,
+            session_seconds=self._session,
+            joining=self._joining,
+            leaving=leaving,
+        )
+        told = self._coordinator.heartbeat(self._key, len(self._partitions), said)
+        self._joining = False
+        self._beat_at = time.monotonic() + told.heartbeat_seconds
+        return told
+
+    def _follow(self) -> None:
+        """Take what the group gives, and give up what it wants back."""
+        if time.monotonic() < self._beat_at and self._coordinator.generation(self._key) == self._generation:
+            return
+        told = self._heartbeat()
+        self._drop_lost(told)
+        if told.revoked:
+            for number in told.revoked:
+                self._places.pop(number, None)
+            told = self._heartbeat()
+        self._generation = told.generation
+        fresh = [n for n in told.partitions if n not in self._places and n not in told.revoked]
+        if fresh:
+            self._begin(fresh, told)
+
+    def _drop_lost(self, told: Assignment) -> None:
+        for number, place in list(self._places.items()):
+            if told.partitions.get(number) != place.epoch:
+                _log.warning(
+                    "group %r on %r: partition %d was given to another reader meanwhile; "
+                    "its rows since offset %d are read again",
+                    self.group,
+                    self.topic,
+                    number,
+                    place.committed.offset,
+                )
+                del self._places[number]
+
+    def _begin(self, fresh: Sequence[int], told: Assignment) -> None:
+        committed = self._coordinator.committed(self._key)
+        for number in fresh:
+            token = committed.get(number)
+            place = Place(self._partitions[number], told.partitions[number], token or self._first(number))
+            self._places[number] = place
+            if token is None and self._start != "oldest":
+                # a group that begins at the end must not lose what comes before its first commit
+                self._coordinator.commit(
+                    self._key, self.member, {number: Commit(token=place.done, epoch=place.epoch)}
+                )
+
+    def _first(self, number: int) -> Token:
+        partition = self._partitions[number]
+        if self._start == "oldest":
+            return partition.first_token
+        if self._start == "newest":
+            return partition.last_token
+        return partition.token_since(self._start)
+
+    def _keep_alive(self) -> None:
+        """Heartbeats while the body works; none when it takes too long, so that others may go on."""
+        while not self._stop.wait(max(0.05, self._beat_at - time.monotonic())):
+            with self._lock:
+                if self._closed or time.monotonic() < self._beat_at:
+                    continue
+                if time.monotonic() - self._stepped_at > self._processing:
+                    self._beat_at = time.monotonic() + self._session
+                    continue
+                try:
+                    told = self._heartbeat()
+                except VirtaError as error:
+                    # whoever iterates meets it too, and is told; until then it is tried again
+                    _log.warning("group %r on %r: no heartbeat: %s", self.group, self.topic, error)
+                    self._beat_at = time.monotonic() + self._session / 3
+                else:
+                    if told.generation != self._generation:
+                        self._generation = -1
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("the reader was closed")
+
+    def close(self) -> None:
+        """Commit what is finished, and give the partitions to the others."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._stop.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+        try:
+            self._commit_done()
+        finally:
+            with contextlib.suppress(Fenced):
+                self._heartbeat(leaving=True)
+
+    def __enter__(self) -> GroupReader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self.close()
+        except VirtaError:
+            if kind is None:
+                raise
+            # the caller's own error matters more; what was not committed comes again
+
+    def __repr__(self) -> str:
+        return f"GroupReader({self.group!r} on {self.topic!r}, partitions {self.partitions})"
