@@ -230,17 +230,6 @@ def test_where_it_stands(log: Any, orders: Any) -> None:
 # -- groups and partitions -----------------------------------------------------------------------
 
 
-def test_a_consumer_group(orders: Any) -> None:
-    seen = []
-    with orders.reader(group="billing") as reader:
-        for batch in reader.batches(max_rows=10_000, stop_when_idle=0.01):
-            seen += batch.column("id").to_pylist()
-            assert (reader.lag.rows, reader.lag.seconds) == (0, 0.0)
-    assert seen == [1, 2, 3]
-    with orders.reader(group="billing") as reader:
-        assert list(reader.batches(stop_when_idle=0)) == []
-
-
 def test_several_partitions(log: Any) -> None:
     spread = log.create_topic("spread", SCHEMA, keys=["id"], partitions=3)
     ack = spread.append(ROWS)

@@ -50,7 +50,9 @@ class RemoteTopic(Topic):
     def __init__(self, catalog: RemoteCatalog, record: TopicRecord, open_partition: Any) -> None:
         # the one place where what stands at a broker takes the place of what lies in a directory
         # (what happens to a topic is noted by the broker)
-        super().__init__(cast("Catalog", catalog), record, open_partition, cast("Any", None))
+        super().__init__(
+            cast("Catalog", catalog), record, open_partition, cast("Any", None), cast("Any", None)
+        )
 
     def partition(self, number: int) -> RemotePartitionVerbs:
         """The verbs underneath: blocks and tokens."""

@@ -291,7 +291,7 @@ class Topic:
             self.partitions,
             self._group_key(group),
             self._groups,
-            _wait_for_rows,
+            self._wait_for_rows,
             now_us=self._now_us,
             member=member,
             start=start,
@@ -299,6 +299,9 @@ class Topic:
             session_timeout=session_timeout,
             processing_timeout=processing_timeout,
         )
+
+    def _wait_for_rows(self, places: Sequence[tuple[Partition, int]], seconds: float) -> bool:
+        return wait_for_any([(partition.stored, offset) for partition, offset in places], seconds)
 
     def _group_key(self, group: str) -> GroupKey:
         return GroupKey(group=group, topic=self.name, topic_id=self.id)
@@ -499,10 +502,6 @@ class Topic:
     def _repr_html_(self) -> str:
         newest = self._between(-10, None) if len(self._stored) == 1 else self._all()
         return f"<b>{self!r}</b>{newest._repr_html_()}"
-
-
-def _wait_for_rows(places: Sequence[tuple[Partition, int]], seconds: float) -> bool:
-    return wait_for_any([(partition.stored, offset) for partition, offset in places], seconds)
 
 
 def combined(parts: list[Stats]) -> Stats:
