@@ -38,11 +38,6 @@ def test_the_page_is_what_the_commands_say() -> None:
     assert written == reference(), "run: python -m virta.cli.reference > docs/commands.md"
 
 
-def test_the_commands_are_those_that_exist() -> None:
-    later = {"group"}
-    assert not later & set(COMMANDS)
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_sentence_and_three_examples_then_flags(name: str) -> None:
     text = inspect.cleandoc(COMMANDS[name].help or "")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 from virta.clock import Clock
@@ -146,16 +146,17 @@ class GroupCoordinator:
     def _check_quiet(self, key: GroupKey, held: _Held) -> None:
         held.state.expire(self._clock.monotonic())
         if held.state.members:
-            raise GroupBusy(
-                f"group {key.group!r} is being read by {', '.join(sorted(held.state.members))}",
-                hint="stop its readers first; one that died is forgotten when its session ends",
-            )
+            raise GroupBusy(key.group, held.state.members)
 
 
-class GroupBusy(UsageError):
+class GroupBusy(Conflict):
     """A group's positions are set only while nobody reads it."""
 
-    code = Conflict.code
+    def __init__(self, group: str, members: Iterable[str]) -> None:
+        names = sorted(members)
+        super().__init__(expected=0, actual=len(names), what="number of readers")
+        self.message = f"group {group!r} is being read by {', '.join(names)}"
+        self.hint = "stop its readers first; one that died is forgotten when its session ends"
 
 
 def _known_of(document: Document | None) -> Known:
