@@ -43,10 +43,13 @@ class Served:
         self.loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self.server = Server(self.log, **self._options)
-        self.port = await self.server.start("127.0.0.1", self.port)
+        self.port = await self._start()
         self._started.set()
         await self._stopping.wait()
         await self.server.stop(grace_seconds=5.0)
+
+    async def _start(self) -> int:
+        return await self.server.start("127.0.0.1", self.port)
 
     def call(self, function: Any, *arguments: Any) -> Any:
         """Call it inside the broker's event loop."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from virta.contexts import resolve
 from virta.errors import UsageError
 from virta.log import Log
-from virta.security.address import is_broker_address
+from virta.security.address import is_broker_address, parse_address
+from virta.security.credentials import FIELDS, find_credentials
 from virta.settings import Settings
 
 if TYPE_CHECKING:
@@ -24,12 +26,18 @@ def open(
 ) -> Log:
     """Open a log: a directory, made if it is not there (unless `create` is False), `virta://host:port`,
     or `@name`, a context.
+
+    For a broker: `user` with `password` or `password_file`, or `token` or `token_file`; `ca_file` or
+    `fingerprint`, `certificate_file` with `key_file`. Better kept in the environment or by `virta login`.
     """
-    place = resolve(address).address
+    found = resolve(address)
+    place = found.address
     if not place:
         raise UsageError("an empty address names no log")
     if is_broker_address(place):
-        return _open_remote(place, settings, components)
+        context = found.context.credentials if found.context is not None else {}
+        return _open_remote(place, settings, context, components)
+    _refuse_credentials(components)
     if "://" in place:
         scheme = place.split("://", 1)[0]
         raise UsageError(
@@ -39,11 +47,18 @@ def open(
     return Log(place, create=create, settings=settings, **components)
 
 
-def _open_remote(place: str, settings: Settings | None, components: dict[str, Any]) -> Log:
+def _open_remote(
+    place: str, settings: Settings | None, context: Mapping[str, Any], components: dict[str, Any]
+) -> Log:
+    given = {name: components.pop(name) for name in FIELDS if name in components}
+    where = parse_address(place)
+    credentials = components.pop("credentials", None) or find_credentials(
+        where, given=given, context={name: value for name, value in context.items() if name in FIELDS}
+    )
     try:
         from virta.client.log import RemoteLog
 
-        return RemoteLog(place, settings=settings, **components)
+        return RemoteLog(where, settings=settings, credentials=credentials, **components)
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("google"):
             raise
@@ -51,6 +66,14 @@ def _open_remote(place: str, settings: Settings | None, components: dict[str, An
             "talking to a broker needs the package protobuf, which is not installed",
             hint="pip install 'virta[remote]'",
         ) from error
+
+
+def _refuse_credentials(components: dict[str, Any]) -> None:
+    for name in FIELDS:
+        if name in components:
+            raise UsageError(
+                f"{name}= is for brokers, and this log is a directory", hint="virta://host:port is a broker"
+            )
 
 
 def aopen(

@@ -20,6 +20,7 @@ from virta.log import Log
 from virta.memory.partition import Partition as StoredPartition
 from virta.metadata.schemas import schema_to_bytes
 from virta.security.permissions import Verb as Right
+from virta.security.principal import LOCAL
 from virta.storage.producers import producer_id
 from virta.topics.append import finish_change
 from virta.topics.topic import Topic
@@ -67,6 +68,7 @@ class Verb:
 
     right: Right | None  # None: whoever is connected
     act: Callable[[Call], Result]
+    looks: bool = False  # for whoever may do anything with the topic
     replaces_topic: bool = False  # what is open of the topic is opened anew
 
 
@@ -233,14 +235,17 @@ def _record_event(call: Call) -> Result:
         event = Event(**call.arguments)
     except TypeError as error:
         raise UsageError(f"this is no event: {error}") from error
+    if call.who != LOCAL.name:
+        # whoever it is said to have been, it was this one
+        event = dataclasses.replace(event, actor=call.who)
     return call.log.record_event(event), b""
 
 
 VERBS: dict[str, Verb] = {
     "ping": Verb(right=None, act=lambda _: ({}, b"")),
     "topics": Verb(right=None, act=_topics),
-    "topic": Verb(right=Right.CONSUME, act=_topic),
-    "schema": Verb(right=Right.CONSUME, act=_schema),
+    "topic": Verb(right=None, looks=True, act=_topic),
+    "schema": Verb(right=None, looks=True, act=_schema),
     "create_topic": Verb(right=Right.ADMINISTER, act=_create_topic),
     "drop_topic": Verb(right=Right.ADMINISTER, act=_drop_topic, replaces_topic=True),
     "alter": Verb(right=Right.ADMINISTER, act=_alter),

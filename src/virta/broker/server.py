@@ -12,6 +12,7 @@ The log, the guard and the loop's clock are passed in.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from typing import Any
 from virta.broker.desk import Desk
 from virta.broker.service import Service
 from virta.broker.session import Session
+from virta.broker.tally import Tally
 from virta.clock import SystemClock
 from virta.errors import UnavailableError, UsageError, VirtaError
 from virta.log import Log
@@ -29,10 +31,6 @@ from virta.security.tls import ServerTls
 
 _LOG = logging.getLogger("virta.broker")
 
-# A hello comes at once, or it is nobody who speaks our language.
-GREETING_SECONDS = 10.0
-# A frame that was begun goes on.
-FRAME_SECONDS = 60.0
 _SWEEP_SECONDS = 2.0
 _LOOK_SECONDS = 0.005
 # What was acknowledged is finished within this time when the broker stops.
@@ -49,6 +47,8 @@ class Server:
     ) -> None:
         self.log = log
         self.guard = guard or open_guard()
+        self.tally = Tally()
+        self._numbers = itertools.count(1)
         self.certificate: bytes | None = None  # DER, over TLS: logins are bound to it
         self.log_id = log._catalog.log_id
         self.is_stopping = False
@@ -129,7 +129,12 @@ class Server:
 
     # -- sessions ---------------------------------------------------------------------------------
 
+    def name_connection(self) -> str:
+        """What the next connection is called in logs; its requests are name/channel."""
+        return f"c{next(self._numbers)}"
+
     def connected(self, session: Session) -> None:
+        self.tally.connections += 1
         self.sessions.add(session)
         self.note("connected", session)
 
@@ -138,12 +143,18 @@ class Server:
         self.note("disconnected", session)
 
     def refused(self, session: Session, error: VirtaError) -> None:
-        _LOG.info("%s: connection ended: %s", session.peer.address, error)
+        self.tally.refused += 1
+        who = {"connection": session.name, "address": session.peer.address, "client": session.client or None}
+        _LOG.info(
+            "connection refused", extra={"fields": {**who, "error": error.code, "message": error.message}}
+        )
         self.note("refused", error)
 
-    def unexpected(self, error: BaseException) -> None:
+    def unexpected(self, error: BaseException, *, request: str | None = None) -> None:
         """An error that no verb raises on purpose: it is ours, and is kept whole in the log."""
-        _LOG.error("unexpected %s", type(error).__name__, exc_info=error)
+        _LOG.error(
+            "unexpected %s", type(error).__name__, exc_info=error, extra={"fields": {"request": request}}
+        )
         self.note("unexpected", error)
 
     def note(self, what: str, value: Any) -> None:
@@ -154,10 +165,13 @@ class Server:
         """Let go of connections that only hold a place."""
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
-            now = self.now()
+            now, limits = self.now(), self.guard.limits
             for session in list(self.sessions):
-                is_late = not session.is_greeted and now - session.connected_at > GREETING_SECONDS
-                if is_late or (session.is_mid_frame and now - session.heard_at > FRAME_SECONDS):
+                silent = now - session.heard_at
+                is_late = not session.is_greeted and now - session.connected_at > limits.hello_seconds
+                is_stuck = session.is_mid_frame and silent > limits.frame_seconds
+                is_silent = limits.idle_seconds is not None and silent > limits.idle_seconds
+                if is_late or is_stuck or (is_silent and session.is_idle):
                     session.drop()
 
     # -- turns of the event loop --------------------------------------------------------------------

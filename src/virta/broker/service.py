@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import itertools
 import json
@@ -69,10 +70,36 @@ class Service:
     def handle(self, session: Session, frame: Frame, header: Any) -> None:
         self._verbs[frame.type](session, frame, header)
 
-    @staticmethod
-    def decide(session: Session, right: Right, topic: str | None, action: str = "read") -> None:
+    def decide(self, session: Session, right: Right, topic: str | None, action: str = "read") -> None:
+        """Denied unless they may. Whether a topic is publicly writable is known once it is open."""
         assert session.seat is not None
-        session.seat.check(right, topic, action=action)
+        public = False if topic is None else self._is_public(topic)
+        session.seat.check(right, topic, action=action, publicly_writable=public)
+
+    def _is_public(self, topic: str) -> bool:
+        known = self._desks.get(topic)
+        return known is not None and known.schemas.record.config.public_write
+
+    async def permitted(
+        self, session: Session, right: Right, name: str, action: str, topic_id: bytes = b""
+    ) -> TopicDesk:
+        """The topic, if they may; only who may is told that there is none of that name."""
+        try:
+            topic = await self.topic(name, topic_id)
+        except NotFound:
+            self.decide(session, right, name, action)
+            raise
+        self.decide(session, right, name, action)
+        return topic
+
+    async def _check_sees(self, session: Session, name: str, action: str) -> None:
+        """That a topic may be looked at: by whoever may do anything with it."""
+        assert session.seat is not None
+        if not session.seat.may_see(name):
+            with contextlib.suppress(NotFound):
+                await self.topic(name)
+            if not self._is_public(name):
+                self.decide(session, Right.CONSUME, name, action)
 
     async def threaded(self, call: Callable[..., Answered], *arguments: Any, **named: Any) -> Answered:
         """What a call gives that may have to wait for files or other processes."""
@@ -150,13 +177,13 @@ class Service:
     # -- producing ------------------------------------------------------------------------------
 
     def _append(self, session: Session, frame: Frame, header: Any) -> None:
-        self.decide(session, Right.PRODUCE, header.topic, "append")
         check_not_internal(header.topic, "appended to")
         desk = self.desk_at_hand(header)
         if desk is None:
             # what comes behind it keeps its place
             session.hold(self._open_first(session, frame, header))
             return
+        self.decide(session, Right.PRODUCE, header.topic, "append")
         channel, acks = frame.channel, header.acks
         try:
             prepared = desk.topic.intake.take(frame.body, header.topic_version)
@@ -186,7 +213,7 @@ class Service:
 
     async def _open_first(self, session: Session, frame: Frame, header: Any) -> None:
         try:
-            await self.topic(header.topic, header.topic_id)
+            await self.permitted(session, Right.PRODUCE, header.topic, "append", header.topic_id)
         except Exception as error:
             session.fail(frame.channel, error)
             return
@@ -272,11 +299,10 @@ class Service:
             self._refuse_version(session, channel)
 
     def _claim(self, session: Session, frame: Frame, header: Any) -> None:
-        self.decide(session, Right.PRODUCE, header.topic, "claim")
         session.spawn(frame.channel, self._claimed(session, frame.channel, header))
 
     async def _claimed(self, session: Session, channel: int, header: Any) -> None:
-        topic = await self.topic(header.topic)
+        topic = await self.permitted(session, Right.PRODUCE, header.topic, "claim")
         desk = self._partition(topic, header.partition)
         number, epoch, count = await self.threaded(administration.claim, desk.stored, header.name)
         answer = message("Claimed")(producer=number, epoch=epoch, sequence=count)
@@ -317,6 +343,7 @@ class Service:
         desk = await self.desk(header)
         seconds = header.wait_ms / 1000 if header.HasField("wait_ms") else LONGEST_WAIT_SECONDS
         found = await self._wait(desk, _place(header), _most(header), min(seconds, LONGEST_WAIT_SECONDS))
+        self.decide(session, Right.CONSUME, header.topic)
         session.send(reading.blocks_frame(desk, channel, found))
 
     async def _wait(self, desk: Desk, place: Place, max_bytes: int, seconds: float | None) -> Found:
@@ -361,6 +388,8 @@ class Service:
                 found = await self.threaded(reading.read_from_files, desk, place, allowed, end)
             if not found.blocks:
                 found = await self._wait(desk, place, allowed, None)
+            # a stream outlasts many a permission
+            self.decide(session, Right.CONSUME, header.topic)
             blocks = reading.within(found.blocks, end)
             newest = found.blocks[-1].header
             place = Place(offset=newest.end_offset, hash=newest.hash)
@@ -424,6 +453,9 @@ class Service:
         """Fix the topics of a query to their rows of now; it is run as often as it is asked for."""
         from virta.query.names import mentioned
 
+        assert session.seat is not None
+        # even a query without topics is work
+        session.seat.check_any(Right.CONSUME, action="query")
         known = await self.threaded(self.log._catalog.names)
         for name in mentioned(header.sql, known):
             self.decide(session, Right.CONSUME, name, "query")
@@ -455,10 +487,11 @@ class Service:
     # -- where things stand ---------------------------------------------------------------------------
 
     def _positions(self, session: Session, frame: Frame, header: Any) -> None:
-        self.decide(session, Right.CONSUME, header.topic)
         session.spawn(frame.channel, self._positioned(session, frame.channel, header))
 
     async def _positioned(self, session: Session, channel: int, header: Any) -> None:
+        # a producer has to know where it stands
+        await self._check_sees(session, header.topic, "positions")
         desk = await self.desk(header)
         answer = await self.threaded(_positions_of, desk)
         session.send(connection.frame(FrameType.POSITIONS_ANSWER, channel, answer))
@@ -500,6 +533,8 @@ class Service:
 
         seat = session.seat
         assert seat is not None
+        if verb.looks:
+            await self._check_sees(session, header.topic, header.verb)
         call = administration.Call(
             log=self.log,
             topic=header.topic,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections import deque
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
@@ -23,21 +24,19 @@ from virta.errors import VirtaError
 from virta.protocol import connection, messages
 from virta.protocol.codes import FrameType
 from virta.protocol.connection import Connection, Side, State
-from virta.protocol.frames import FRAME_LIMIT, STRANGER_LIMIT, BrokenProtocol, Frame
+from virta.protocol.frames import FRAME_LIMIT, BrokenProtocol, Frame
 from virta.protocol.messages import message
 from virta.security.guard import Login, Peer, is_loopback
 from virta.security.guard import Session as Seat
 from virta.security.principal import ANONYMOUS
+from virta.security.tls import looks_like_tls
 
 if TYPE_CHECKING:
     from virta.broker.server import Server
 
-# Answers waiting to be taken by the client: two large ones, so that one is written while one is made.
-OUT_BYTES = 16 * 1024 * 1024
-# Requests that wait for something, per connection: long polls, streams, administrative verbs.
-TASK_LIMIT = 4096
-# Appends on their way, per connection: what a commit can take in one go, some times over.
-APPEND_BYTES = 32 * 1024 * 1024
+# A debt of bytes is looked at again after so long: the limit may have been raised.
+_LONGEST_PAUSE_SECONDS = 5.0
+_KEEPALIVE_SECONDS = 60
 
 
 class Session(asyncio.Protocol):
@@ -45,6 +44,9 @@ class Session(asyncio.Protocol):
 
     def __init__(self, server: Server) -> None:
         self.server = server
+        self.limits = server.guard.limits
+        # Names the connection in logs; requests are name/channel.
+        self.name = server.name_connection()
         self.seat: Seat | None = None  # what the guard knows of it
         self.client = ""
         self._connection = Connection(Side.BROKER)
@@ -53,6 +55,7 @@ class Session(asyncio.Protocol):
         self._inbox: deque[Frame] = deque()
         self._out: list[Any] = []
         self._out_bytes = 0
+        self._handling = 0  # the type of the frame that is looked at
         self._held = False  # a frame has to wait, and all behind it
         self._congested = False  # the client does not take its answers
         self._paced = False
@@ -64,21 +67,31 @@ class Session(asyncio.Protocol):
         self.queries: dict[int, Any] = {}
         self.heard_at = 0.0
         self.connected_at = 0.0
-        self.limit = FRAME_LIMIT
+        self.limit = self.limits.frame_bytes
 
     # -- the transport ----------------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
         self.connected_at = self.heard_at = self.server.now()
-        transport.set_write_buffer_limits(high=OUT_BYTES // 2)
+        transport.set_write_buffer_limits(high=self.limits.answer_bytes // 2)
         self.peer = self._facts()
         try:
             self.seat = self.server.guard.open(self.peer)
         except VirtaError as error:
             self.refuse(error)
             return
+        self._keep_alive()
         self.server.connected(self)
+
+    def _keep_alive(self) -> None:
+        """Have the system find out when the other side is gone without a word."""
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if hasattr(socket, "TCP_KEEPIDLE"):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_SECONDS)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_SECONDS // 4)
 
     def _facts(self) -> Peer:
         """What the transport says of the other side."""
@@ -96,21 +109,34 @@ class Session(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         server = self.server
         self.heard_at = server.now()
+        server.tally.received_bytes += len(data)
         try:
+            if self._connection.state is State.NEW and looks_like_tls(data):
+                raise BrokenProtocol(
+                    "a client speaks TLS, and this port does not", hint="virta:// for virtas://"
+                )
             frames = self._connection.receive(data)
         except BrokenProtocol as error:
             self.refuse(error)
             return
-        if self.seat is not None:
-            wait = self.seat.take(len(data))
-            if wait > 0:
-                self._paced = True
-                server.loop.call_later(wait, self._paced_enough)
+        self._spend(len(data))
         self._inbox.extend(frames)
         self.go_on()
 
+    def _spend(self, size: int) -> None:
+        """Count bytes that went either way; who is over the rate is not read from for a while."""
+        if self.seat is None or not self.seat.is_rated:
+            return
+        wait = self.seat.take(size)
+        if wait > 0 and not self._paced:
+            self._paced = True
+            wait = min(wait, _LONGEST_PAUSE_SECONDS)
+            self.server.tally.paused_seconds += wait
+            self.server.loop.call_later(wait, self._paced_enough)
+
     def _paced_enough(self) -> None:
         self._paced = False
+        self._spend(0)
         self.go_on()
 
     def pause_writing(self) -> None:
@@ -159,9 +185,9 @@ class Session(asyncio.Protocol):
             self._held
             or self._congested
             or self._paced
-            or self._out_bytes > OUT_BYTES
-            or len(self.tasks) >= TASK_LIMIT
-            or self.appending_bytes > APPEND_BYTES
+            or self._out_bytes > self.limits.answer_bytes
+            or len(self.tasks) >= self.limits.requests_in_flight
+            or self.appending_bytes > self.limits.append_bytes_in_flight
         )
 
     def _set_reading(self, wanted: bool) -> None:
@@ -175,6 +201,7 @@ class Session(asyncio.Protocol):
 
     def _handle(self, frame: Frame, header: Any) -> None:
         type_, channel = frame.type, frame.channel
+        self.server.tally.requests[type_] += 1
         if type_ == FrameType.HEARTBEAT:
             self.send(connection.frame(FrameType.HEARTBEAT_ANSWER, 0, header))
         elif type_ == FrameType.CREDIT:
@@ -192,6 +219,7 @@ class Session(asyncio.Protocol):
         elif type_ != FrameType.HEARTBEAT_ANSWER:
             if channel in self.tasks:
                 raise BrokenProtocol(f"channel {channel} has a request in flight already")
+            self._handling = type_
             try:
                 self.server.service.handle(self, frame, header)
             except Exception as error:
@@ -203,7 +231,7 @@ class Session(asyncio.Protocol):
         self.client = header.client[:200]
         self.limit = max(64 * 1024, min(FRAME_LIMIT, header.frame_limit or FRAME_LIMIT))
         principal = self.seat.principal
-        limit = STRANGER_LIMIT if principal == ANONYMOUS else FRAME_LIMIT
+        limit = self.limits.stranger_frame_bytes if principal == ANONYMOUS else self.limits.frame_bytes
         self._connection.enter(State.OPEN, frame_limit=limit)
         welcome = message("Welcome")(
             version=self._connection.version,
@@ -211,7 +239,7 @@ class Session(asyncio.Protocol):
             log_id=self.server.log_id,
             principal=str(principal),
             frame_limit=limit,
-            requests=TASK_LIMIT,
+            requests=self.limits.requests_in_flight,
             mechanisms=self.seat.mechanisms,
         )
         self.send(connection.frame(FrameType.WELCOME, 0, welcome))
@@ -229,11 +257,12 @@ class Session(asyncio.Protocol):
             data = self._login.step(header.data)
             done = self._login.done
         except VirtaError as error:
+            self.server.tally.failed_logins += 1
             self.refuse(error)
             return
         if done:
             self._login = None
-            self._connection.enter(self._connection.state, frame_limit=FRAME_LIMIT)
+            self._connection.enter(self._connection.state, frame_limit=self.limits.frame_bytes)
         answer = message("Challenge")(data=data, done=done, principal=str(self.seat.principal))
         self.send(connection.frame(FrameType.CHALLENGE, 0, answer))
 
@@ -247,15 +276,18 @@ class Session(asyncio.Protocol):
         self._out_bytes += sum(map(len, parts))
 
     def fail(self, channel: int, error: BaseException) -> None:
+        self.server.tally.failed(error)
         if not isinstance(error, VirtaError):
-            self.server.unexpected(error)
+            self.server.unexpected(error, request=f"{self.name}/{channel}")
         self.send(connection.error_frame(channel, error))
 
     def flush(self) -> None:
         out, self._out = self._out, []
-        self._out_bytes = 0
+        size, self._out_bytes = self._out_bytes, 0
         if not out or self._connection.state is State.CLOSED:
             return
+        self.server.tally.sent_bytes += size
+        self._spend(size)
         if len(out) == 1:
             self._transport.write(out[0])
         else:
@@ -263,7 +295,7 @@ class Session(asyncio.Protocol):
 
     async def room(self) -> None:
         """Wait until the client takes its answers."""
-        while self._congested or self._out_bytes > OUT_BYTES:
+        while self._congested or self._out_bytes > self.limits.answer_bytes:
             if self._connection.state is State.CLOSED:
                 raise asyncio.CancelledError
             if self._drained is None:
@@ -279,10 +311,11 @@ class Session(asyncio.Protocol):
 
     def spawn(self, channel: int, work: Coroutine[Any, Any, None]) -> None:
         """Do it in a task of its own; what goes wrong is answered on the channel."""
-        task = self.server.loop.create_task(self._run(channel, work))
+        task = self.server.loop.create_task(self._run(channel, work, self._handling))
         self.tasks[channel] = task
 
-    async def _run(self, channel: int, work: Coroutine[Any, Any, None]) -> None:
+    async def _run(self, channel: int, work: Coroutine[Any, Any, None], type_: int) -> None:
+        tally, began_at = self.server.tally, self.server.now()
         try:
             await work
         except asyncio.CancelledError:
@@ -293,6 +326,8 @@ class Session(asyncio.Protocol):
         finally:
             self.tasks.pop(channel, None)
             self.credit.pop(channel, None)
+            tally.waited[type_] += 1
+            tally.seconds[type_] += self.server.now() - began_at
             if self._inbox:
                 self.go_on()
 
@@ -310,6 +345,7 @@ class Session(asyncio.Protocol):
 
     def put_back(self, frame: Frame) -> None:
         """The frame's turn comes again."""
+        self.server.tally.requests[frame.type] -= 1
         self._inbox.appendleft(frame)
 
     # -- the end -------------------------------------------------------------------------------------------
@@ -352,6 +388,11 @@ class Session(asyncio.Protocol):
     @property
     def is_greeted(self) -> bool:
         return self._connection.state is not State.NEW
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is asked that is not answered."""
+        return self.is_quiet and not self.tasks
 
     @property
     def is_mid_frame(self) -> bool:

@@ -2,51 +2,135 @@
 
 from __future__ import annotations
 
+import functools
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from virta.cli.invocation import Invocation
-from virta.cli.output import note
+from virta.cli.invocation import Invocation, output_option
+from virta.cli.output import note, print_records
+from virta.cli.table import Layout
 from virta.errors import UsageError
 
-DEFAULT_LISTEN = "virta://127.0.0.1:7400"
+if TYPE_CHECKING:
+    from virta.broker.operation.operation import Started
+    from virta.broker.operation.settings import BrokerSettings
+
+CONFIG = "VIRTA_SERVE_CONFIG"
+# Looked for in the log when no other file is named.
+OWN_CONFIG = Path("broker") / "broker.toml"
+# Flags, and the settings they are.
+_FLAGS = {
+    "listen": "listen",
+    "tls": "tls.mode",
+    "certificate_file": "tls.certificate_file",
+    "key_file": "tls.key_file",
+    "client_ca_file": "tls.client_ca_file",
+    "http": "http.listen",
+    "log_format": "logging.format",
+    "log_level": "logging.level",
+}
 
 
 @click.command()
-@click.argument("path", required=False, type=click.Path(file_okay=False))
+@click.argument("path", required=False, metavar="[PATH]", type=click.Path(file_okay=False))
 @click.option(
-    "--listen",
-    metavar="ADDRESS",
-    default=DEFAULT_LISTEN,
-    show_default=True,
-    help="Where; port 0 takes a free one.",
+    "--listen", metavar="ADDRESS", help="Where; port 0 takes a free one.  [default: virta://127.0.0.1:7400]"
 )
+@click.option(
+    "--config",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A file of settings.  [default: broker/broker.toml in the log, if it is there]",
+)
+@click.option("--set", "assignments", metavar="NAME=VALUE", multiple=True, help="Any setting; repeatable.")
+@click.option("--tls", metavar="MODE", help="auto (where other machines reach it), on, off.")
+@click.option("--certificate-file", metavar="FILE", help="The broker's certificate (PEM).")
+@click.option("--key-file", metavar="FILE", help="Its key (PEM).")
+@click.option("--client-ca-file", metavar="FILE", help="Who may sign certificates of clients (PEM).")
+@click.option("--http", metavar="HOST:PORT", help="Where to show /metrics, /health and /ready.")
+@click.option("--log-format", metavar="FORM", help="text or json.")
+@click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
+@click.option("--check", is_flag=True, help="Print all settings and where each came from; serve nothing.")
+@output_option("table", "json", "jsonl", text="The form of --check: table, json, jsonl.")
 @click.pass_obj
-def serve(invocation: Invocation, path: str | None, listen: str) -> None:
+def serve(
+    invocation: Invocation,
+    /,
+    path: str | None,
+    config: Path | None,
+    assignments: tuple[str, ...],
+    check: bool,
+    **flags: Any,
+) -> None:
     """Serve a log directory to other programs and machines.
 
-    Local programs may have the same directory open at the same moment. Ctrl-C or SIGTERM
-    stops it: what was begun is finished, and clients go on by themselves when it is back.
+    Local programs may have the same directory open at the same moment. SIGTERM or Ctrl-C stops it:
+    what was begun is finished, and clients go on by themselves when it is back. SIGHUP has it read its
+    settings, users and certificate again. Who may do what: virta user, virta permission.
 
     \b
     Examples:
       virta serve ./events
-      virta serve ./events --listen virta://127.0.0.1:7401
-      VIRTA_LOG=virta://127.0.0.1:7400 virta topic ls
+      virta serve ./events --listen virtas://0.0.0.0:7400 --http 127.0.0.1:7402
+      virta serve ./events --check
     """
+    from virta.contexts import resolve as resolve_place
+    from virta.security.address import is_broker_address
+
+    place = path or resolve_place(invocation.log).address
+    if is_broker_address(place):
+        raise UsageError("a broker serves a directory, and this is a broker", hint="virta serve ./events")
+    reread = functools.partial(_settings, Path(place), config, assignments, flags)
+    settings = reread()
+    if check:
+        print_records(invocation, settings.records(), key="setting")
+        return
+    _serve(invocation, place, settings, reread)
+
+
+def _settings(
+    place: Path, config: Path | None, assignments: tuple[str, ...], flags: dict[str, Any]
+) -> BrokerSettings:
+    from virta.broker.operation.settings import parse_assignments, read_file, resolve
+
+    named = config or (Path(os.environ[CONFIG]) if os.environ.get(CONFIG) else None)
+    file = named or place / OWN_CONFIG
+    return resolve(
+        file=read_file(file) if named is not None or file.exists() else {},
+        file_name=str(file),
+        environment=os.environ,
+        flags={**{_FLAGS[name]: value for name, value in flags.items()}, **parse_assignments(assignments)},
+    )
+
+
+def _serve(invocation: Invocation, place: str, settings: BrokerSettings, reread: Any) -> None:
+    from virta.broker.operation.logs import set_up, take_down
+    from virta.broker.operation.operation import Operation
     from virta.broker.run import run  # asyncio and Arrow are not for --help
-    from virta.log import Log
     from virta.open import open as open_log
-    from virta.security.address import Address, is_broker_address, parse_address
 
-    if not is_broker_address(listen):
-        raise UsageError(f"--listen {listen!r} is no address", hint=f"write {DEFAULT_LISTEN}")
-    place = path or invocation.log
-    if place is not None and is_broker_address(place):
-        raise UsageError(f"{place} is a broker, and a broker serves a directory", hint="virta serve ./events")
-    log: Log = open_log(place)
+    set_up(settings["logging.format"], settings["logging.level"])
+    announce = functools.partial(_announce, invocation)
+    try:
+        with open_log(place) as log:
+            run(Operation(log, settings, reread=reread, announce=announce))
+    finally:
+        take_down()
 
-    def started(address: Address) -> None:
-        note(invocation, f"serving {log.path} at {address}")
 
-    with log:
-        run(log, parse_address(listen), started=started)
+def _announce(invocation: Invocation, started: Started) -> None:
+    """For whoever sits at a terminal: the address to copy. In logs it stands as fields."""
+    import sys
+
+    from virta.broker.operation.operation import own_name
+
+    if not sys.stderr.isatty():
+        return
+    layout = Layout.of(invocation, False, {})
+    for place in started.places:
+        pinned = f"?fingerprint={started.fingerprint}" if place.tls and started.fingerprint else ""
+        note(invocation, f"  {layout.bold(f'virta -l {own_name(place)}{pinned} topic ls')}")
+    note(invocation, layout.dim("  Ctrl-C stops it"))

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from virta.errors import Unreachable
+from virta.errors import Unreachable, VirtaError
 from virta.security.address import Address
 from virta.security.credentials import Credentials
 from virta.security.tls import ClientTls, client_tls, explain
@@ -162,6 +162,21 @@ def dial(address: Address, credentials: Credentials) -> Transport:
     except BaseException:
         sock.close()
         raise
+
+
+def greeting_failed(error: OSError | None, address: Address, credentials: Credentials) -> VirtaError:
+    """What it means that a connection ended before the broker said a word. (None: it just ended.)"""
+    explained = None if error is None else explain(error, host=address.host)
+    if explained is not None:
+        return explained
+    if address.tls and credentials.trust.certificate_file is not None:
+        # The broker looks at a client's certificate after the handshake; its answer may get lost.
+        return Unreachable(
+            f"{address} ended the connection when it saw the client certificate",
+            hint="have it signed by an authority in the broker's client_ca_file",
+        )
+    hint = "is it stopping?" if address.tls else "a broker that speaks TLS is reached by virtas:// instead"
+    return Unreachable(f"{address} ended the connection before it said a word", hint=hint)
 
 
 def _nothing() -> None:

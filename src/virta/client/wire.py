@@ -21,7 +21,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
-from virta.client.transport import HINT, Transport, dial
+from virta.client.transport import HINT, Transport, dial, greeting_failed
 from virta.errors import Closed, Denied, Unreachable, VirtaError
 from virta.protocol import connection, failures, messages
 from virta.protocol.codes import FrameType
@@ -30,6 +30,7 @@ from virta.protocol.frames import FRAME_LIMIT, BrokenProtocol, Frame, encode
 from virta.security.address import Address
 from virta.security.credentials import Credentials, find_credentials
 from virta.security.scram import MECHANISM_PLUS, ScramClient
+from virta.security.tls import looks_like_tls_alert
 
 # Nothing heard for so long: ask whether the broker is there; and give it up after SILENCE_SECONDS.
 _QUIET_SECONDS = 5
@@ -107,6 +108,9 @@ class Wire:
         try:
             self._connection = Connection(Side.CLIENT)
             self._greet(transport)
+        except OSError as error:
+            transport.close()
+            raise greeting_failed(error, self.address, self._credentials) from error
         except BaseException:
             transport.close()
             raise
@@ -149,7 +153,9 @@ class Wire:
                     raise Unreachable(f"{self.address} was reached, but says nothing", hint="is it a broker?")
                 continue
             if not data:
-                raise Unreachable(f"{self.address} ended the connection", hint=HINT)
+                raise greeting_failed(None, self.address, self._credentials)
+            if looks_like_tls_alert(data):
+                raise Denied(f"{self.address} speaks TLS on this port", hint="write virtas:// for virta://")
             for frame in self._connection.receive(data):
                 self._connection.check(frame)
                 header = messages.parse(frame.type, frame.header)

@@ -209,6 +209,20 @@ class Guard:
             access.permissions, principal, verb, topic, publicly_writable=publicly_writable
         )
 
+    def decide_any(self, principal: Principal, verb: Verb) -> Decision:
+        """Whether somebody may do something with any topic at all."""
+        grants = [rule.grant for rule in self.access.permissions if rule.concerns(principal)]
+        token = self.access.tokens.get(principal.token_id or "")
+        grants += (token.only or ()) if token is not None else ()
+        patterns = {grant.topics for grant in grants if verb in grant.verbs}
+        found = Decision(allowed=False, reason="no rule allows it on any topic")
+        # What a pattern allows is allowed for the name that it is itself, unless something else denies that.
+        for pattern in patterns | {"*"}:
+            found = self.decide(principal, verb, pattern)
+            if found.allowed:
+                break
+        return found
+
     def write(
         self,
         peer: Peer,
@@ -305,6 +319,18 @@ class Session:
         decision = self._guard.decide(self.principal, verb, topic, publicly_writable=publicly_writable)
         self._guard.write(self.peer, self.principal, action, topic, decision.reason)
         raise denial(self.principal, verb, topic, decision)
+
+    def check_any(self, verb: Verb, *, action: str) -> None:
+        """Denied unless it is allowed on some topic, whichever."""
+        decision = self._guard.decide_any(self.principal, verb)
+        if not decision.allowed:
+            self._guard.write(self.peer, self.principal, action, None, decision.reason)
+            raise denial(self.principal, verb, None, decision)
+
+    @property
+    def is_rated(self) -> bool:
+        """Whether bytes have to be counted at all."""
+        return self._rates.is_bounded
 
     def take(self, amount: int) -> float:
         """Note bytes that went either way; for so many seconds the connection should not be read."""

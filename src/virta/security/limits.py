@@ -16,29 +16,31 @@ MIB = 1024 * 1024
 class Limits:
     """Bounds on clients; None: no bound. Each number says what it protects."""
 
-    # One frame: a block of 16 MiB decoded, one oversize row of 10 MiB, and room for their heads.
-    frame_bytes: int = 32 * MIB
-    # Before a login nobody needs more than a hello and a proof; memory of strangers is small.
-    login_frame_bytes: int = 16 * 1024
-    # A login that takes longer is somebody who holds connections open.
-    login_seconds: float = 10.0
-    # Requests of one connection that are not answered yet; more wait in the socket.
-    requests_in_flight: int = 1024
-    # Their bytes together, so that many large ones do not add up.
-    request_bytes_in_flight: int = 64 * MIB
-    # Rows waiting for one connection's socket: a stuck reader costs no more than this.
-    send_buffer_bytes: int = 16 * MIB
+    # One frame: a block of 16 MiB decoded, or one oversize row, which the topic bounds.
+    frame_bytes: int = 64 * MIB
+    # Of somebody who has not logged in: a hello, a proof, or a few rows for a publicly writable topic.
+    stranger_frame_bytes: int = MIB
+    # A hello comes at once; who takes longer only holds a place.
+    hello_seconds: float = 10.0
+    # A frame that was begun goes on.
+    frame_seconds: float = 60.0
+    # Requests of one connection that wait for something; beyond it nothing more is read from it.
+    requests_in_flight: int = 4096
+    # Bytes of its appends that are not committed yet: what a commit can take in one go, some times over.
+    append_bytes_in_flight: int = 32 * MIB
+    # Answers it has not taken: two large ones. A stuck reader costs no more than this.
+    answer_bytes: int = 16 * MIB
     # Descriptors and memory: about 100 KiB each when idle.
     connections: int = 10_000
     connections_per_address: int | None = None
     connections_per_user: int | None = 2_000
     # Strangers may not take the places of those who can log in.
     connections_before_login: int = 1_000
-    subscriptions_per_connection: int = 1_024
     bytes_per_second_per_connection: int | None = None
     bytes_per_second_per_user: int | None = None
-    # A connection that says nothing for so long (heartbeats are every few seconds) is dead.
-    idle_seconds: float = 60.0
+    # Silence after which a connection is closed. Clients come back by themselves; dead ones are
+    # found by TCP keepalive anyhow, so this is for who has few places.
+    idle_seconds: float | None = None
     # Failed logins of one address in a minute; then each waits for its turn.
     failed_logins_per_minute: int = 30
 
@@ -100,6 +102,10 @@ class Rates:
 
     def __init__(self, *buckets: TokenBucket | None) -> None:
         self._buckets = tuple(bucket for bucket in buckets if bucket is not None)
+
+    @property
+    def is_bounded(self) -> bool:
+        return bool(self._buckets)
 
     def take(self, amount: int, now: float) -> float:
         """Seconds for which the connection should not be read from."""

@@ -108,7 +108,9 @@ def _load(act: Any, path: Any, what: str) -> None:
     try:
         act()
     except FileNotFoundError:
-        raise UsageError(f"the file of the {what} (or of its key) is not there: {path}") from None
+        raise UsageError(
+            f"the file of the {what} (or of its key) is not there: {path}", hint="PEM files are wanted"
+        ) from None
     except ssl.SSLError as error:
         raise UsageError(
             f"the {what} in {path} cannot be used: {error.reason or error}",
@@ -174,6 +176,12 @@ _REASONS = (
 
 # The first bytes of a TLS handshake: what a plain port sees when a client talks TLS to it.
 TLS_HELLO = b"\x16\x03"
+_TLS_ALERT = b"\x15\x03"
+
+
+def looks_like_tls_alert(data: bytes) -> bool:
+    """Whether a plain client was answered by somebody who speaks TLS."""
+    return bytes(data[:2]) == _TLS_ALERT
 
 
 def looks_like_tls(data: bytes) -> bool:

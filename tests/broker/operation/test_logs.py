@@ -18,17 +18,14 @@ Told = Callable[..., list[str]]
 
 @pytest.fixture
 def told() -> Iterator[Told]:
-    handlers = []
-
     def run(form: str, act: Callable[[], None], level: str = "info") -> list[str]:
         stream = io.StringIO()
-        handlers.append(set_up(form, level, stream=stream))
+        set_up(form, level, stream=stream)
         act()
         return stream.getvalue().splitlines()
 
     yield run
-    for handler in handlers:
-        take_down(handler)
+    take_down()
 
 
 def test_json_is_one_object_per_line(told: Told) -> None:

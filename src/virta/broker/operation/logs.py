@@ -86,6 +86,8 @@ def _short(value: Any) -> Any:
 
 
 def _word(value: Any) -> str:
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        value = ",".join(value)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return text if _PLAIN.fullmatch(text) else '"' + _escaped(text).replace('"', '\\"') + '"'
 
@@ -97,19 +99,22 @@ def _escaped(text: str) -> str:
 FORMATTERS: dict[str, type[logging.Formatter]] = {"text": TextFormatter, "json": JsonFormatter}
 
 
-def set_up(form: str, level: str, *, stream: TextIO | None = None) -> logging.Handler:
+_HANDLER = "virta-broker"
+
+
+def set_up(form: str, level: str, *, stream: TextIO | None = None) -> None:
     """Have everything of `virta`, and warnings of anybody else, told in this form; can be called again."""
+    take_down()
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(FORMATTERS[form]())
-    handler.set_name("virta-broker")
-    root, own = logging.getLogger(), logging.getLogger(ROOT)
-    for old in [each for each in root.handlers if each.get_name() == handler.get_name()]:
-        root.removeHandler(old)
-    root.addHandler(handler)
-    own.setLevel(level.upper())
-    return handler
+    handler.set_name(_HANDLER)
+    logging.getLogger().addHandler(handler)
+    logging.getLogger(ROOT).setLevel(level.upper())
 
 
-def take_down(handler: logging.Handler) -> None:
-    logging.getLogger().removeHandler(handler)
+def take_down() -> None:
+    """As it was before."""
+    root = logging.getLogger()
+    for handler in [each for each in root.handlers if each.get_name() == _HANDLER]:
+        root.removeHandler(handler)
     logging.getLogger(ROOT).setLevel(logging.NOTSET)

@@ -50,6 +50,12 @@ def _traffic(registry: Registry, server: Server, tally: Tally) -> None:
     registry.gauge(
         "virta_received_bytes_total", "Bytes from clients.", lambda: tally.received_bytes, kind=count
     )
+    registry.gauge(
+        "virta_paused_seconds_total",
+        "Seconds for which connections were not read from, for the sake of a rate.",
+        lambda: tally.paused_seconds,
+        kind=count,
+    )
     registry.gauge("virta_sent_bytes_total", "Bytes to clients.", lambda: tally.sent_bytes, kind=count)
     registry.gauge(
         "virta_requests_total",

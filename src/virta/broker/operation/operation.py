@@ -82,6 +82,7 @@ class Operation:
         self._started_at = time.time()
         self._is_ready = False
         self._tls: ServerTls | None = None
+        self._running: Server | None = None
         self.stopping: asyncio.Event | None = None
 
     async def run(self) -> None:
@@ -118,7 +119,8 @@ class Operation:
             limits=self.settings.limits,
             write_audit=audit,
         )
-        return Server(self.log, guard=self._guard, observe=self._observed)
+        self._running = Server(self.log, guard=self._guard, observe=self._observed)
+        return self._running
 
     def _complain(self, error: VirtaError | OSError) -> None:
         self._events("the list of users cannot be read", logging.ERROR, error=str(error))
@@ -126,10 +128,11 @@ class Operation:
     async def _listen(self, server: Server, stack: contextlib.AsyncExitStack) -> Started:
         if any(address.tls for address in self.settings.listen):
             self._tls = broker_tls(self.settings, self.directory, self._clock)
-        stack.push_async_callback(self._stop_server, server)
-        places = []
+        places: list[Address] = []
         for address in self.settings.listen:
             port = await server.start(address.host, address.port, tls=self._tls if address.tls else None)
+            if not places:
+                stack.push_async_callback(self._stop_server, server)
             places.append(dataclasses.replace(address, port=port))
         return Started(
             places=tuple(places),
@@ -270,7 +273,8 @@ class Operation:
         key = newer["tls.key_file"] or certificate
         self._tls.context.load_cert_chain(certificate, key)
         self._tls = dataclasses.replace(self._tls, certificate=tls.certificate)
-        self._server_of_tls.certificate = tls.certificate
+        assert self._running is not None
+        self._running.certificate = tls.certificate
 
     # -- what the broker notes ---------------------------------------------------------------------
 

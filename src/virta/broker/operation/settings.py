@@ -160,20 +160,20 @@ def _limit_options() -> list[Option]:
 
 
 _LIMIT_MEANINGS = {
-    "frame_bytes": "the largest frame of somebody who may produce",
-    "login_frame_bytes": "the largest frame before a login",
-    "login_seconds": "time for a hello and a login",
-    "requests_in_flight": "requests of one connection that are not answered yet",
-    "request_bytes_in_flight": "bytes of those",
-    "send_buffer_bytes": "answers that a client has not taken yet",
+    "frame_bytes": "the largest frame of somebody who has logged in",
+    "stranger_frame_bytes": "the largest frame of somebody who has not",
+    "hello_seconds": "time for the first word of a connection",
+    "frame_seconds": "time in which a frame that was begun goes on",
+    "requests_in_flight": "requests of one connection that wait for something",
+    "append_bytes_in_flight": "bytes of its appends that are not committed yet",
+    "answer_bytes": "bytes of answers that it has not taken",
     "connections": "connections, all together",
     "connections_per_address": "connections from one address",
     "connections_per_user": "connections of one user",
     "connections_before_login": "connections that have not logged in, all together",
-    "subscriptions_per_connection": "streams of one connection",
     "bytes_per_second_per_connection": "rate of one connection, both ways",
     "bytes_per_second_per_user": "rate of all connections of a user, both ways",
-    "idle_seconds": "silence after which a connection is dead",
+    "idle_seconds": "silence after which a connection is closed",
     "failed_logins_per_minute": "failed logins of one address before it has to wait",
 }
 
@@ -404,7 +404,9 @@ def read_file(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             data = file.read(_MOST_BYTES + 1)
     except FileNotFoundError:
-        raise NotFound(f"there is no configuration at {path}") from None
+        raise NotFound(
+            f"there is no configuration at {path}", hint="deploy/broker.toml is one to begin with"
+        ) from None
     except OSError as error:
         raise UsageError(f"the configuration {path} cannot be read: {error.strerror}") from None
     try:
