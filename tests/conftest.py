@@ -1,4 +1,4 @@
-"""What all tests share: how hard Hypothesis tries.
+"""What all tests share: how hard Hypothesis tries, and one Spark.
 
 `dev` is quick, for the inner loop; `ci` looks longer. `CI` in the environment
 chooses, and `--hypothesis-profile` overrules it.
@@ -7,8 +7,14 @@ chooses, and `--hypothesis-profile` overrules it.
 from __future__ import annotations
 
 import os
+import warnings
+from collections.abc import Iterator
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+import virta
 
 # Building Arrow data and syncing files is slow at first and on busy machines, so no
 # single example is held to a deadline.
@@ -25,3 +31,30 @@ os.environ["XDG_CONFIG_HOME"] = "/nowhere/virta-tests"
 os.environ.pop("VIRTA_CONTEXT", None)
 
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """One for the whole run: starting it costs more than the tests do."""
+    pytest.importorskip("pyspark", reason="PySpark is not installed")
+    from virta.spark import session
+    from virta.spark.java import find_java
+
+    try:
+        find_java()
+    except virta.VirtaError as error:
+        pytest.skip(f"no Java to run Spark on: {error}")
+    # Spark starts many short processes; each would compile all that it imports
+    compiling = os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    made = session(
+        "local[2]",
+        memory="1g",
+        fast_start=True,
+        conf={"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"},
+    )
+    if compiling is not None:
+        os.environ["PYTHONDONTWRITEBYTECODE"] = compiling
+    yield made
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # py4j leaves its sockets to the collector
+        made.stop()

@@ -1,9 +1,7 @@
-"""One Spark for all tests of this folder: starting it costs more than they do."""
+"""Topics as DataFrames, in the one Spark that all tests share."""
 
 from __future__ import annotations
 
-import os
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,32 +9,6 @@ from typing import Any
 import pytest
 
 import virta
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    pytest.importorskip("pyspark", reason="PySpark is not installed")
-    from virta.spark import session
-    from virta.spark.java import find_java
-
-    try:
-        find_java()
-    except virta.VirtaError as error:
-        pytest.skip(f"no Java to run Spark on: {error}")
-    # Spark starts many short processes; each would compile all that it imports
-    compiling = os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    made = session(
-        "local[2]",
-        memory="1g",
-        fast_start=True,
-        conf={"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"},
-    )
-    if compiling is not None:
-        os.environ["PYTHONDONTWRITEBYTECODE"] = compiling
-    yield made
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # py4j leaves its sockets to the collector
-        made.stop()
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ import pyarrow as pa
 from virta.errors import UnavailableError, UsageError
 from virta.pipelines.journal import Staged, StagedFile
 from virta.pipelines.sources.base import Plan, Source, Split
+from virta.pipelines.sources.through_spark import SparkSource
 from virta.pipelines.transform import Transform
 
 TABLE = "rows"
@@ -27,6 +28,10 @@ class Engine(ABC):
     """Does the work of batches."""
 
     name: str
+
+    @abstractmethod
+    def attach(self, sources: Iterable[Source]) -> None:
+        """Give sources what they need of the engine, or refuse those it cannot read."""
 
     @abstractmethod
     def stage(self, source: Source, transform: Transform, plan: Plan, directory: Path) -> tuple[Staged, ...]:
@@ -41,6 +46,13 @@ class LocalEngine(Engine):
 
     name = "local"
 
+    def attach(self, sources: Iterable[Source]) -> None:
+        for source in sources:
+            if isinstance(source, SparkSource):
+                raise UsageError(
+                    f"{source.origin().description} is read by Spark", hint='say engine = "spark"'
+                )
+
     def stage(self, source: Source, transform: Transform, plan: Plan, directory: Path) -> tuple[Staged, ...]:
         if transform.sql is not None:
             counted = _Counted(itertools.chain.from_iterable(source.read(split) for split in plan.splits))
@@ -52,6 +64,14 @@ def stage_split(source: Source, transform: Transform, split: Split, directory: P
     """One split, wherever this runs."""
     counted = _Counted(source.read(split))
     return _staged(transform.before(counted), counted, transform, directory)
+
+
+def stage_batches(
+    batches: Iterable[pa.RecordBatch], transform: Transform, directory: Path, *, filtered: bool
+) -> Staged:
+    """Rows that somebody else has read."""
+    counted = _Counted(batches)
+    return _staged(counted if filtered else transform.before(counted), counted, transform, directory)
 
 
 class _Counted:

@@ -28,6 +28,7 @@ from virta.pipelines.flow import Flow, FlowRun, Preview, preview
 from virta.pipelines.journal import Done, Journal
 from virta.pipelines.report import FlowReport, RunReport, Watch, unwatched
 from virta.pipelines.sinks.topic import TopicSink
+from virta.pipelines.sources.through_spark import SparkSource
 from virta.pipelines.sources.topic import TopicSource
 from virta.pipelines.specification import Specification, specification
 from virta.pipelines.statement import FORMAT, signed
@@ -111,11 +112,13 @@ class Pipeline:
 
     def check(self, *, flows: Sequence[str] | None = None) -> list[FlowCheck]:
         """Everything that can be known to fail before a row is read."""
-        return [_checked(flow) for flow in self._open(flows)]
+        with self._engine(self._needing_spark(flows)):
+            return [_checked(flow) for flow in self._open(flows)]
 
     def preview(self, *, rows: int = 10, flows: Sequence[str] | None = None) -> list[Preview]:
         """A few rows of each flow as they are, and as its sink would get them; writes nothing."""
-        return [preview(flow, rows) for flow in self._open(flows)]
+        with self._engine(self._needing_spark(flows)):
+            return [preview(flow, rows) for flow in self._open(flows)]
 
     def show(self) -> list[FlowState]:
         """How far each flow is."""
@@ -130,6 +133,10 @@ class Pipeline:
             for flow in self._open(None)
             for journal in [Journal(self._state(flow))]
         ]
+
+    def _needing_spark(self, only: Sequence[str] | None) -> list[Flow]:
+        """Looking at topics and files needs no Spark."""
+        return [flow for flow in self._chosen(only) if isinstance(flow.source, SparkSource)]
 
     def _open(self, only: Sequence[str] | None) -> Iterator[Flow]:
         """The flows one after another, each closed after its turn."""
@@ -147,7 +154,7 @@ class Pipeline:
     def run(self, *, flows: Sequence[str] | None = None, watch: Watch = unwatched) -> RunReport:
         """All that is there now, each row once; what an interrupted run left is finished first."""
         chosen = self._chosen(flows)
-        with self._engine() as engine:
+        with self._engine(chosen) as engine:
             return self._run(chosen, engine, watch)
 
     def run_forever(
@@ -160,7 +167,7 @@ class Pipeline:
     ) -> Iterator[RunReport]:
         """Run again and again; a report whenever rows were copied. Ends when `stop` is set."""
         chosen, stop = self._chosen(flows), stop or threading.Event()
-        with self._engine() as engine:
+        with self._engine(chosen) as engine:
             while not stop.is_set():
                 report = self._run(chosen, engine, watch, quiet=True)
                 if any(flow.batches for flow in report.flows):
@@ -168,9 +175,15 @@ class Pipeline:
                 stop.wait(interval)
 
     @contextlib.contextmanager
-    def _engine(self) -> Iterator[Engine]:
+    def _engine(self, flows: Sequence[Flow]) -> Iterator[Engine]:
+        """The engine, if there is anything for it to do."""
         engine: Engine = LocalEngine()
+        if self._spec.engine == "spark" and flows:
+            from virta.pipelines.spark_engine import SparkEngine  # Spark is an extra, and slow to import
+
+            engine = SparkEngine(self._spec.master, self._spec.spark)
         try:
+            engine.attach(flow.source for flow in flows)
             yield engine
         finally:
             engine.close()

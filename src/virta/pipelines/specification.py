@@ -11,6 +11,7 @@ docs/pipelines.md has every word. Paths are meant from the folder of the file.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from virta import contexts
-from virta.errors import Denied, UsageError
+from virta.errors import Denied, NotFound, UsageError
 from virta.pipelines.flow import Flow
 from virta.pipelines.settings import Words
 from virta.pipelines.sinks.base import Sink
@@ -28,13 +29,14 @@ from virta.pipelines.sinks.parquet import ParquetSink
 from virta.pipelines.sinks.topic import TopicSink
 from virta.pipelines.sources.base import Source
 from virta.pipelines.sources.files import FileSource
+from virta.pipelines.sources.through_spark import JdbcSource, KafkaSource
 from virta.pipelines.sources.topic import TopicSource
 from virta.pipelines.transform import Sampling, Transform
 from virta.requests import parse_size
 from virta.security.masking import MaskingKey, MaskPolicy
 
-ENGINES = ("local",)
-SOURCES = ("topic", "files")
+ENGINES = ("spark", "local")
+SOURCES = ("topic", "files", "jdbc", "kafka")
 SINKS = ("topic", "parquet", "delta", "iceberg")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 _BATCH_ROWS = 1_000_000
@@ -87,7 +89,7 @@ def specification(written: Mapping[str, Any], base: Path, log: str | None = None
     """The pipeline that a file's tables say."""
     words = Words("the pipeline", written)
     name = checked_name(words.text("name"), "a pipeline")
-    engine = words.text("engine", "local")
+    engine = words.text("engine", "spark")
     if engine not in ENGINES:
         raise UsageError(f"the engine of a pipeline is {' or '.join(ENGINES)}, not {engine!r}")
     state = Path(words.text("state", f".virta-{name}")).expanduser()
@@ -197,6 +199,7 @@ def key_of(place: Mapping[str, Any] | MaskingKey | None) -> MaskingKey | None:
 
 
 def _source(words: Words, shared: Shared, log: str | None) -> tuple[Source, str]:
+    # Kafka's topics are called topics too
     kind = words.one_of(each for each in SOURCES if each != "topic" or "kafka" not in words)
     made: Source
     if kind == "topic":
@@ -207,7 +210,7 @@ def _source(words: Words, shared: Shared, log: str | None) -> tuple[Source, str]
             start=_place(words, "from"),
             end=_place(words, "to"),
         )
-    else:
+    elif kind == "files":
         pattern = words.text("files")
         made = FileSource(
             files=shared.path(pattern),
@@ -215,9 +218,48 @@ def _source(words: Words, shared: Shared, log: str | None) -> tuple[Source, str]
             columns=words.columns("columns"),
             name=words.text("name", None),
         )
-        name = made.origin().name
+        name = made.known_as
+    else:
+        made = _jdbc(words, shared) if kind == "jdbc" else _kafka(words)
+        name = made.known_as
     words.end()
     return made, name
+
+
+def _jdbc(words: Words, shared: Shared) -> JdbcSource:
+    jar = words.text("jar", None)
+    options = {str(key): _secret(str(key), value) for key, value in words.table("options").items()}
+    for name in ("user", "password"):
+        if name in words:
+            options[name] = _secret(name, words.take(name, (str, Mapping)))
+    return JdbcSource(
+        url=words.text("jdbc"),
+        table=words.text("table", None),
+        query=words.text("query", None),
+        column=words.text("column", None),
+        package=words.text("package", None),
+        jar=None if jar is None else shared.path(jar),
+        options=options,
+    )
+
+
+def _secret(name: str, value: Any) -> str:
+    """A value, or where it is: { env = "NAME" }."""
+    if not isinstance(value, Mapping):
+        return str(value)
+    found = os.environ.get(str(value.get("env")))
+    if found is None:
+        raise NotFound(f"{name} is looked for in ${value.get('env')}, which is not set")
+    return found
+
+
+def _kafka(words: Words) -> KafkaSource:
+    return KafkaSource(
+        servers=words.text("kafka"),
+        topic=words.text("topic"),
+        metadata=words.take("metadata", bool, False),
+        options={str(key): _secret(str(key), value) for key, value in words.table("options").items()},
+    )
 
 
 def _place(words: Words, name: str) -> str | None:
