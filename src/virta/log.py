@@ -13,9 +13,11 @@ import contextlib
 import dataclasses
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from virta.clock import Clock, SystemClock
 from virta.errors import AlreadyExists, Closed, Denied, NotFound, SchemaMismatch
@@ -23,7 +25,7 @@ from virta.memory.partition import Partition as StoredPartition
 from virta.memory.registry import registry
 from virta.metadata.catalog import Catalog, TopicRecord
 from virta.metadata.internal import INTERNAL_TOPICS, check_not_internal, is_internal
-from virta.metadata.schemas import build_schema, stored_schema, user_schema
+from virta.metadata.schemas import build_schema, check_keys, stored_schema, user_schema
 from virta.query.engine import Engine, Parameters
 from virta.query.names import ALL_ROWS
 from virta.query.result import Result
@@ -34,6 +36,7 @@ from virta.storage import state
 from virta.storage.files import Files, OperatingSystemFiles
 from virta.storage.filesystem import check_writable_place
 from virta.topics.configuration import new_config
+from virta.topics.difference import Difference, keyed, newest_of_keys
 from virta.topics.events import CREATED, DELETED, EventLog
 from virta.topics.groups.coordinator import GroupCoordinator
 from virta.topics.groups.model import GroupDescription
@@ -253,6 +256,19 @@ class Log:
         self._check_open()
         return self._queries.query(query, parameters, external_access=external_access)
 
+    def diff(self, first: str, second: str, *, keys: Any = None) -> Difference:
+        """What is different between two topics, by their keys: rows to insert, update and delete.
+
+        An update topic is its table; of any other topic the newest row of each key counts.
+        """
+        topics = self.topic(first), self.topic(second)
+        chosen = keyed(first, topics[0].config.keys, keys)
+        for topic in topics:
+            check_keys(topic.schema, chosen)
+        return Difference(
+            (first, second), chosen, lambda: (_by_key(topics[0], chosen), _by_key(topics[1], chosen))
+        )
+
     # -- the whole ------------------------------------------------------------------------------
 
     def stats(self) -> Stats:
@@ -317,6 +333,13 @@ class Log:
 
     def __repr__(self) -> str:
         return f"Log({str(self.path)!r}{', closed' if self._closed else ''})"
+
+
+def _by_key(topic: Topic, keys: Sequence[str]) -> pa.Table:
+    if topic.kind is not Kind.UPDATE:
+        return newest_of_keys(topic.to_arrow(), keys)
+    table = topic.table().to_arrow()
+    return table if set(keys) == set(topic.config.keys) else newest_of_keys(table, keys)
 
 
 def _check_same(found: Topic, wanted: Any) -> None:

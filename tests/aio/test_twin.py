@@ -10,6 +10,7 @@ import pytest
 
 import virta
 from virta.aio import (
+    AsyncChanges,
     AsyncGroup,
     AsyncGroupReader,
     AsyncLog,
@@ -21,6 +22,7 @@ from virta.aio import (
     Opening,
 )
 from virta.log import Log
+from virta.topics.changes import Changes
 from virta.topics.groups.group import Group
 from virta.topics.groups.reader import GroupReader
 from virta.topics.partition import Partition
@@ -34,6 +36,7 @@ PAIRS = [
     (Topic, AsyncTopic),
     (Selection, AsyncSelection),
     (Table, AsyncTable),
+    (Changes, AsyncChanges),
     (Partition, AsyncPartition),
     (Writer, AsyncWriter),
     (GroupReader, AsyncGroupReader),
@@ -58,6 +61,7 @@ PARTS = {
 
 # What only names or narrows is the same on both sides, without an await.
 NARROWING = {"since", "until", "where", "columns", "limit", "newest", "partition", "table", "as_of", "group"}
+NARROWING |= {"changes"}
 ITERATIONS = {"tail", "tail_batches", "batches", "rows", "stream"}
 CONTEXTS = {"writer", "reader"}
 PLAIN_PROPERTIES = {

@@ -14,6 +14,7 @@ from typing import Any
 
 import virta
 from virta.aio import (
+    AsyncChanges,
     AsyncGroup,
     AsyncGroupReader,
     AsyncLog,
@@ -37,6 +38,7 @@ TWINS = (
     AsyncResult,
     AsyncGroupReader,
     AsyncGroup,
+    AsyncChanges,
 )
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import virta
-from virta.topics import key_index, key_values, live
+from virta.topics import key_index, key_values, live, table_state, upserts
 
 KINDS: dict[str, tuple[dict[str, Any], tuple[str, ...], Callable[[random.Random], tuple[Any, ...]]]] = {
     "int": ({"id": int}, ("id",), lambda r: (r.randrange(200),)),
@@ -23,6 +23,9 @@ KINDS: dict[str, tuple[dict[str, Any], tuple[str, ...], Callable[[random.Random]
     "float": ({"f": float}, ("f",), lambda r: (r.choice([0.0, -0.0, math.nan, 1.5, math.inf]),)),
     "list": ({"l": list[int]}, ("l",), lambda r: ([r.randrange(3)] * r.randrange(4),)),
 }
+
+
+SIDES = {"insert": (True, False), "update": (False, False), "delete": (False, True)}
 
 
 def canonical(key: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -83,6 +86,27 @@ class Model:
         assert values == {key: row["value"] for key, row in expected.items()}
         assert found.num_rows == len(expected) == table.count()
 
+    def check_changes(self, topic: Any) -> None:
+        """Played back from anywhere, the changes lead from the table there to the table now."""
+        start = self.random.randrange(len(self.history))
+        table = {self.key_of(row): row["value"] for row in self.history[start].values()}
+        offset = -1
+        for change in topic.changes(start):
+            assert change.offset > offset
+            offset = change.offset
+            key = self.key_of(change.before or change.after)
+            assert (change.before is None) == (key not in table)
+            assert change.before is None or change.before["value"] == table.pop(key)
+            assert (
+                change.kind
+                == {(True, False): "insert", (False, False): "update", (False, True): "delete"}[
+                    (change.before is None, change.after is None)
+                ]
+            )
+            if change.after is not None:
+                table[key] = change.after["value"]
+        assert table == {key: row["value"] for key, row in self.rows.items()}
+
     def check_past(self, topic: Any) -> None:
         end = self.random.randrange(len(self.history))
         self.check_table(topic.table(as_of=end), self.history[end])
@@ -102,6 +126,7 @@ def hashes(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         combined = key_values.combined_hash
         monkeypatch.setattr(key_index, "always_exact", lambda kinds: False)
         monkeypatch.setattr(key_index, "hash_columns", lambda columns: whole(columns) & few)
+        monkeypatch.setattr(table_state, "hash_columns", lambda columns: whole(columns) & few)
         monkeypatch.setattr(key_values, "hash_columns", lambda columns: whole(columns) & few)
         monkeypatch.setattr(key_values, "combined_hash", lambda hashes: combined(hashes) & int(few))
     yield
@@ -113,21 +138,24 @@ def test_a_topic_is_the_dict_of_its_newest_rows(
 ) -> None:
     monkeypatch.setattr(key_index, "_RECENT_ROWS", 100)  # pieces, not only the dict
     monkeypatch.setattr(live, "_WHOLE_COLUMN", 1)  # some keys are gathered block by block
+    monkeypatch.setattr(table_state, "_ROWS_AT_ONCE", 300)
     with virta.open(path) as log:
         model = Model(log, kind, seed=7, segment_bytes=64 * 1024)
-        for turn in range(60):
+        for turn in range(40):
             model.step()
-            if turn % 6 == 0:
+            if turn % 8 == 0:
                 model.check(model.topic)
             if turn % 20 == 0:
                 model.check_past(model.topic)
+                model.check_changes(model.topic)
         model.check(model.topic)
         model.check_past(model.topic)
+        model.check_changes(model.topic)
         assert model.topic.stats().segments > 1
         assert model.topic.verify().ok
     with virta.open(path) as log:
         model.check(log.topic("t"))
-        model.check_past(log.topic("t"))
+        model.check_changes(log.topic("t"))
 
 
 def test_without_the_derived_files_it_is_the_same(path: Path) -> None:
@@ -187,3 +215,24 @@ def test_a_key_outlives_changes_of_the_schema(path: Path) -> None:
         ]
         assert t.get({"key": 1}).to_dict() == {"key": 1, "v": 1, "w": None}
         assert t.get(3) is None
+
+
+def test_an_upsert_that_hopes_no_longer_waits_for_nobody(path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(upserts, "_HOPEFUL_TRIES", 0)
+    for durability in ("os", "disk", "memory"):
+        with virta.open(path) as log:
+            schema = {"id": int, "a": int | None, "b": int | None}
+            t = log.create_topic(durability, schema, kind="update", keys=["id"], durability=durability)
+            t.append({"id": 1, "a": 1})
+            assert t.upsert({"id": 1, "b": 2}).last_offset == 1
+            assert t.get(1).to_dict() == {"id": 1, "a": 1, "b": 2}
+            assert t[-1:].to_pylist() == [{"id": 1, "a": 1, "b": 2}]
+
+
+def test_keys_that_may_be_null_are_one_key_in_one_upsert(path: Path) -> None:
+    with virta.open(path) as log:
+        t = log.create_topic(
+            "t", {"id": int | None, "a": int | None, "b": int | None}, kind="update", keys=["id"]
+        )
+        t.upsert([{"id": 1, "a": 1}, {"id": None, "a": 2}, {"id": 1, "b": 3}, {"id": None, "b": 4}])
+        assert t.table().to_pylist() == [{"id": 1, "a": 1, "b": 3}, {"id": None, "a": 2, "b": 4}]

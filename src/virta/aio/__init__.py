@@ -1,5 +1,6 @@
 """The asyncio twin of the embedded log: the same names, awaited. See `log`."""
 
+from virta.aio.changes import AsyncChanges as AsyncChanges
 from virta.aio.groups import AsyncGroup as AsyncGroup
 from virta.aio.groups import AsyncGroupReader as AsyncGroupReader
 from virta.aio.log import AsyncLog as AsyncLog

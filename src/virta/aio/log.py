@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from virta.aio.result import AsyncResult
-from virta.aio.topic import AsyncTopic
+from virta.aio.topic import AsyncTopic, worked_out
 from virta.aio.worker import Worker
 from virta.log import Log
 from virta.query.engine import Parameters
 from virta.settings import Settings
 from virta.steward.doctor import DoctorReport
+from virta.topics.difference import Difference
 from virta.topics.groups.model import GroupDescription
 from virta.types import Event, Stats, VerifyReport
 
@@ -109,6 +110,10 @@ class AsyncLog:
     async def groups(self) -> list[GroupDescription]:
         """All consumer groups: members, positions and lag."""
         return await self._worker.run(self._sync.groups)
+
+    async def diff(self, first: str, second: str, *, keys: Any = None) -> Difference:
+        """What is different between two topics, by their keys: rows to insert, update and delete."""
+        return await self._worker.run_apart(lambda: worked_out(self._sync.diff(first, second, keys=keys)))
 
     # -- queries --------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
+from virta.aio.changes import AsyncChanges
 from virta.aio.groups import AsyncGroup, AsyncGroupReader
 from virta.aio.partition import AsyncPartition
 from virta.aio.reading import AsyncReading
@@ -14,6 +15,8 @@ from virta.aio.selection import AsyncSelection
 from virta.aio.table import AsyncTable
 from virta.aio.worker import Opening, Worker
 from virta.aio.writer import AsyncWriter
+from virta.topics.changes import ChangesFrom
+from virta.topics.difference import Difference
 from virta.topics.groups.model import DEFAULT_SESSION_SECONDS
 from virta.topics.groups.reader import AT_LEAST_ONCE, DEFAULT_PROCESSING_SECONDS
 from virta.topics.read import Moment, Place, Row
@@ -94,6 +97,18 @@ class AsyncTopic:
     def table(self, *, as_of: AsOf | None = None) -> AsyncTable:
         """The newest row of each key, lazily; or what it was before an offset or a time."""
         return AsyncTable(self._worker, self._sync.table(as_of=as_of))
+
+    async def diff(self, before: AsOf, after: AsOf | None = None) -> Difference:
+        """What is different between the table as of one offset or time and as of another, or now."""
+        return await self._worker.run_apart(lambda: worked_out(self._sync.diff(before, after)))
+
+    def changes(self, from_: ChangesFrom | None = None) -> AsyncChanges:
+        """What was inserted, updated (before and after) and deleted, from a place on: a stream of changes."""
+        return AsyncChanges(self._worker, self._sync.changes(from_))
+
+    async def upsert(self, rows: Any) -> Ack:
+        """Set some columns of the rows of some keys; their others stay. A key without a row gets one."""
+        return await self._worker.run(self._sync.upsert, rows)
 
     async def delete(self, keys: Any) -> Ack:
         """Delete the rows of these keys: one key, a list of them, or Arrow with the key columns."""
@@ -285,3 +300,9 @@ class AsyncTopic:
 
     def __repr__(self) -> str:
         return f"AsyncTopic({self.name!r})"
+
+
+def worked_out(found: Difference) -> Difference:
+    """In a thread, so that nobody works it out in the event loop."""
+    len(found)
+    return found

@@ -128,6 +128,19 @@ class Partition:
             while not last.done:
                 self._commit_queued(durability)
 
+    def append_alone(self, decide: Callable[[], list[Append]], durability: Durability) -> None:
+        """Append what `decide` says, which may look at the partition: until then nobody else appends."""
+        with self.writing() as committer:
+            appends = decide()
+            committer.commit(appends)
+            self.tail.offer([append.block for append in appends if append.block is not None])
+        for append in appends:
+            if append.error is not None:
+                raise append.error
+            self._note_unsynced(append.prepared.size)
+        if durability is Durability.DISK:
+            self.sync(None if appends[-1].block is None else appends[-1].block.header.end_offset)
+
     def append_one(self, append: Append, durability: Durability) -> None:
         """As `append`, for one block without conditions; the shortest way when nobody else is at it."""
         if durability is Durability.DISK:

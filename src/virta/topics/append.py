@@ -8,6 +8,7 @@ the rows are prepared anew; rows that no longer fit are refused then.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -93,6 +94,24 @@ class Appender:
                 else:  # a stream can be read only once
                     batches = [part for batch in batches for part in form.converter.batches(batch)]
                 return self._commit(form.prepare(batches), form.record, expected_offset)
+            except TopicChanged:
+                self._follow(form)
+        raise self._restless()
+
+    def append_alone(self, make: Callable[[], Any]) -> Ack:
+        """Append the rows that `make` gives, while nobody else can append between its look and them."""
+        for _ in range(_ATTEMPTS):
+            form = self._newest_form()
+            appends: list[Append] = []
+
+            def decide(form: Form = form, appends: list[Append] = appends) -> list[Append]:
+                prepared = form.prepare(form.converter.batches(make()))
+                appends.extend(Append(each, form.record.version) for each in prepared)
+                return appends
+
+            try:
+                self.stored.append_alone(decide, form.record.config.durability)
+                return self._ack(appends, form.record)
             except TopicChanged:
                 self._follow(form)
         raise self._restless()

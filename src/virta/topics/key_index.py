@@ -308,10 +308,10 @@ class KeyIndex:
         segment, stop = runs[0].segment, runs[-1].stop
         entry = segment.entry
         keys = known.get((entry.base, entry.generation))
-        if keys is not None and (keys.entry == entry if keys.is_complete else len(keys.starts) >= stop):
-            return keys
         if not entry.is_active:
-            return self._sealed(runs)
+            return keys if keys is not None and keys.entry == entry else self._sealed(runs)
+        if keys is not None and len(keys.starts) >= stop:
+            return keys
         if keys is None:
             keys = SegmentKeys(entry=entry)
         done = len(keys.starts)

@@ -20,21 +20,28 @@ from virta.topics.rows import RowConverter
 class Key:
     """One key: its hash, and whether a row has it."""
 
-    __slots__ = ("_plain", "batch", "bytes", "hash")
+    __slots__ = ("bytes", "hash", "plain")
 
-    def __init__(self, hash_: int, plain: tuple[Any, ...] | None, batch: pa.RecordBatch | None) -> None:
+    def __init__(self, hash_: int, plain: tuple[Any, ...] | None, bytes_: bytes | None) -> None:
         self.hash = hash_
-        self._plain = plain
-        self.batch = batch
-        self.bytes = None if batch is None else form_of(batch.columns).joined()[0]
+        self.plain = plain  # the values, where they are plain; else there are the canonical bytes
+        self.bytes = bytes_
+
+    @property
+    def identity(self) -> Any:
+        """Equal for equal keys of one topic."""
+        return self.plain if self.bytes is None else self.bytes
 
     def is_of(self, columns: Sequence[pa.Array], row: int) -> bool:
         """Whether the key columns hold this key there."""
-        if self._plain is not None:
+        if self.plain is not None:
             return all(
-                column[row].as_py() == value for column, value in zip(columns, self._plain, strict=True)
+                column[row].as_py() == value for column, value in zip(columns, self.plain, strict=True)
             )
         return form_of([column.slice(row, 1) for column in columns]).joined()[0] == self.bytes
+
+    def __str__(self) -> str:
+        return repr(self.plain) if self.plain is not None else f"with hash {self.hash:016x}"
 
 
 class KeyReader:
@@ -45,6 +52,8 @@ class KeyReader:
         self.schema = pa.schema([schema.field(name) for name in keys])
         self._converter = RowConverter(self.schema, keys=keys)
         self._bounds = [_plain_bounds(field.type) for field in self.schema]
+        # keys that may be null are told apart by their bytes, all of them
+        self._is_plain = all(self._bounds) and not any(field.nullable for field in self.schema)
 
     def read(self, given: Any) -> Key:
         values = self._values(given)
@@ -104,7 +113,16 @@ class KeyReader:
 
     def _through_arrow(self, values: tuple[Any, ...]) -> Key:
         batch = self._converter.from_rows([dict(zip(self.keys, values, strict=True))])
-        return Key(int(hash_columns(batch.columns)[0]), None, batch)
+        return self.keys_of(batch)[0]
+
+    def keys_of(self, batch: pa.RecordBatch) -> list[Key]:
+        """The keys of a batch of key columns."""
+        hashes = hash_columns(batch.columns).tolist()
+        if self._is_plain:
+            values = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            return [Key(hash_, plain, None) for hash_, plain in zip(hashes, values, strict=True)]
+        encoded = form_of(batch.columns).joined()
+        return [Key(hash_, None, data) for hash_, data in zip(hashes, encoded, strict=True)]
 
 
 def _as_text(keys: Sequence[str]) -> str:

@@ -324,7 +324,7 @@ def _form(array: pa.Array) -> Form:
     if pa.types.is_struct(kind):
         fields = tuple(_form(array.field(at)) for at in range(kind.num_fields))
         return GroupForm(count=len(array), fields=fields, nulls=nulls)
-    if _is_list(kind):
+    if _is_list(kind) or pa.types.is_map(kind):
         return _form_of_list(array, nulls)
     if pa.types.is_fixed_size_binary(kind):
         return _form_of_fixed_bytes(array, nulls)
@@ -412,7 +412,11 @@ def _form_of_list(array: Any, nulls: Mask | None) -> ItemsForm:
         starts = np.where(nulls, starts[0] if len(starts) else 0, starts)
     first = int(starts.min()) if len(starts) else 0
     last = int((starts + counts).max()) if len(starts) else 0
-    items = _form(array.values.slice(first, last - first))
+    if pa.types.is_map(array.type):  # no key, but two rows can be compared
+        both = array.keys.slice(first, last - first), array.items.slice(first, last - first)
+        items: Form = form_of(both)
+    else:
+        items = _form(array.values.slice(first, last - first))
     return ItemsForm(items=items, starts=starts - first, counts=counts, nulls=nulls)
 
 

@@ -10,7 +10,7 @@ compared, so no row is hidden by another key's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +38,7 @@ from virta.topics.newest import by_hash, pairs
 from virta.topics.schema import SchemaSource
 from virta.topics.snapshot import PartitionSnapshot, Range, Run, blocks_of
 
-_ROW = np.uint32(DELETES - 1)
+ROW = np.uint32(DELETES - 1)
 # Who looks at more than one row in so many reads the column whole.
 _WHOLE_COLUMN = 4
 # A part is joined with the one before it while that one is not so many times as large.
@@ -46,7 +46,7 @@ _JOIN_RATIO = 4
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class _Segment:
+class Segment:
     """The rows of one segment that are counted, in parts with one entry for each key of a part."""
 
     runs: list[Run]
@@ -58,7 +58,7 @@ class _Segment:
         """Further rows: of each key the newest is live, unless it deletes."""
         live = np.zeros(rows, dtype=np.bool_)
         live[: len(self.live)] = self.live
-        live[entries.rows & _ROW] = entries.rows < DELETES
+        live[entries.rows & ROW] = entries.rows < DELETES
         self.live = live
         self.parts.append(entries)
 
@@ -68,11 +68,15 @@ class _Segment:
             found = columns.of_blocks(self.blocks, 0)
             assert found is not None
             return [column.take(pa.array(rows)) for column in found.columns]
-        if len(rows) * _WHOLE_COLUMN >= len(self.live):
-            return [column.take(pa.array(rows)) for column in columns.read(self.runs)]
-        return self._keys_of_few(rows, columns)
+        return self.columns_at(rows, columns.read)
 
-    def _keys_of_few(self, rows: Indices, columns: KeyColumns) -> list[pa.Array]:
+    def columns_at(self, rows: Indices, read: Callable[[Sequence[Run]], list[pa.Array]]) -> list[pa.Array]:
+        """What `read` reads, of some rows that are on disk."""
+        if len(rows) * _WHOLE_COLUMN >= len(self.live):
+            return [column.take(pa.array(rows)) for column in read(self.runs)]
+        return self._of_few(rows, read)
+
+    def _of_few(self, rows: Indices, read: Callable[[Sequence[Run]], list[pa.Array]]) -> list[pa.Array]:
         """Block by block, in the order of the rows; then in the order they were asked for."""
         starts = row_starts(self.runs)
         order = np.argsort(rows, kind="stable")
@@ -84,7 +88,7 @@ class _Segment:
             block = int(blocks[first])
             run = next(run for run in self.runs if run.start <= block < run.stop)
             places = pa.array(ordered[first:last] - starts[block])
-            gathered.append([column.take(places) for column in columns.read([run.part(block, block + 1)])])
+            gathered.append([column.take(places) for column in read([run.part(block, block + 1)])])
         back = np.empty(len(order), dtype=np.int64)
         back[order] = np.arange(len(order))
         return [joined_column(parts).take(pa.array(back)) for parts in zip(*gathered, strict=True)]
@@ -120,12 +124,12 @@ class _Newer:
         self.hashes: Words = np.zeros(0, dtype=np.uint64)
         self._keys: list[pa.Array] | None = None  # kept only where hashes are not exact
 
-    def hides(self, entries: KeyEntries, owner: _Segment) -> Mask:
+    def hides(self, entries: KeyEntries, owner: Segment) -> Mask:
         """Which of the entries have a key that is here as well."""
         hidden = np.zeros(len(entries.hashes), dtype=np.bool_)
         ours, theirs = pairs(self.hashes, entries.hashes)
         if self._keys is not None and len(ours):
-            rows = (entries.rows[theirs] & _ROW).astype(np.int64)
+            rows = (entries.rows[theirs] & ROW).astype(np.int64)
             there = owner.keys_at(rows, self._columns)
             here = [column.take(pa.array(ours)) for column in self._keys]
             both = [pa.concat_arrays(alike(*each)) for each in zip(here, there, strict=True)]
@@ -134,7 +138,7 @@ class _Newer:
         hidden[theirs] = True
         return hidden
 
-    def add(self, entries: KeyEntries, chosen: Mask, owner: _Segment) -> None:
+    def add(self, entries: KeyEntries, chosen: Mask, owner: Segment) -> None:
         hashes = entries.hashes[chosen]
         if not len(hashes):
             return
@@ -144,7 +148,7 @@ class _Newer:
             self.hashes = merged
             return
         order = by_hash(merged)
-        fresh = owner.keys_at((entries.rows[chosen] & _ROW).astype(np.int64), self._columns)
+        fresh = owner.keys_at((entries.rows[chosen] & ROW).astype(np.int64), self._columns)
         known = self._keys or [column.slice(0, 0) for column in fresh]
         joined = [pa.concat_arrays(alike(*each)) for each in zip(known, fresh, strict=True)]
         self._keys = [column.take(pa.array(order)) for column in joined]
@@ -157,7 +161,7 @@ class LiveMasks:
     def __init__(self, stored: StoredPartition, schemas: SchemaSource) -> None:
         self._stored = stored
         self._schemas = schemas
-        self._segments: dict[SegmentKey, _Segment] = {}
+        self._segments: dict[SegmentKey, Segment] = {}
         self._cuts = -1
 
     def now(self) -> LiveRows:
@@ -171,11 +175,11 @@ class LiveMasks:
 
     def _count(self, index: KeyIndex, snapshot: PartitionSnapshot) -> LiveRows:
         known = {keys.key: keys for keys in index.segments}
-        following: dict[SegmentKey, _Segment] = {}
-        grown: list[_Segment] = []
+        following: dict[SegmentKey, Segment] = {}
+        grown: list[Segment] = []
         for runs in snapshot.by_segment():
             keys = known[_key_of(runs)]
-            segment = self._segments.get(keys.key) or _Segment(runs=runs)
+            segment = self._segments.get(keys.key) or Segment(runs=runs)
             segment.runs = runs
             following[keys.key] = segment
             if len(segment.live) < keys.rows:
@@ -190,7 +194,7 @@ class LiveMasks:
         sweep(order, fresh, index.columns())
         return self._with_memory(index, snapshot, order)
 
-    def _grow(self, segment: _Segment, keys: SegmentKeys, columns: KeyColumns) -> KeyEntries:
+    def _grow(self, segment: Segment, keys: SegmentKeys, columns: KeyColumns) -> KeyEntries:
         """Count the rows of a segment that are not counted yet."""
         if keys.is_complete and not len(segment.live):
             entries = keys.pieces[0].entries
@@ -204,47 +208,72 @@ class LiveMasks:
         segment.add(entries, keys.rows)
         return entries
 
-    def _with_memory(self, index: KeyIndex, snapshot: PartitionSnapshot, order: list[_Segment]) -> LiveRows:
+    def _with_memory(self, index: KeyIndex, snapshot: PartitionSnapshot, order: list[Segment]) -> LiveRows:
         """Rows that are in memory only count for this look: they have no place of their own yet."""
         if not snapshot.tail:
             return _live_rows(snapshot, order)
         kept = [each.live for each in order]
         loose = _loose(snapshot.tail, index.columns())
-        sweep([*order, loose], [(loose, loose.parts[0])], index.columns())
+        sweep([*order, loose], [(loose, loose.parts[0])], index.columns(), join=False)
         found = _live_rows(snapshot, order, loose)
         for segment, live in zip(order, kept, strict=True):
             segment.live = live
         return found
 
 
+def counted_up_to(
+    stored: StoredPartition, schemas: SchemaSource, wanted: Range
+) -> tuple[list[Segment], KeyColumns]:
+    """The rows of a range as segments that can be counted on; all of them are on disk."""
+    stored.dump()
+    index = index_of(stored, schemas)
+    with index.lock:
+        _, order, _ = _as_of(index, stored, schemas, wanted)
+        columns = index.columns()
+    sweep(order, [(each, part) for each in order for part in each.parts], columns)
+    return order, columns
+
+
 def live_as_of(stored: StoredPartition, schemas: SchemaSource, wanted: Range) -> LiveRows:
     """The rows that were live when only those in the range were there; it has an end and no beginning."""
     index = index_of(stored, schemas)
     with index.lock:
-        snapshot, _ = _followed(index, stored, schemas)
-        known = {keys.key: keys for keys in index.segments}
-        columns = index.columns()
-        order: list[_Segment] = []
-        for runs in snapshot.by_segment():
-            keys = known[_key_of(runs)]
-            segment = _Segment(runs=runs)
-            order.append(segment)
-            if keys.is_complete and _lies_in(runs[0].segment.entry, wanted):
-                segment.add(keys.pieces[0].entries, keys.rows)
-                continue
-            rows = _rows_in(columns, runs, wanted)
-            if rows is not None:
-                segment.add(rows.newest(exact=columns.exact), keys.rows)
-            else:
-                segment.live = np.zeros(keys.rows, dtype=np.bool_)
-        loose = _loose(snapshot.tail, columns, wanted) if snapshot.tail else None
+        snapshot, order, loose = _as_of(index, stored, schemas, wanted)
     everything = [*order, *([loose] if loose is not None else [])]
-    sweep(everything, [(each, part) for each in everything for part in each.parts], columns)
+    sweep(everything, [(each, part) for each in everything for part in each.parts], index.columns())
     return _live_rows(snapshot, order, loose)
 
 
+def _as_of(
+    index: KeyIndex, stored: StoredPartition, schemas: SchemaSource, wanted: Range
+) -> tuple[PartitionSnapshot, list[Segment], Segment | None]:
+    """The segments with the rows of a range counted, which hide nothing of each other yet."""
+    snapshot, _ = _followed(index, stored, schemas)
+    known = {keys.key: keys for keys in index.segments}
+    columns = index.columns()
+    order: list[Segment] = []
+    for runs in snapshot.by_segment():
+        keys = known[_key_of(runs)]
+        segment = Segment(runs=runs)
+        order.append(segment)
+        if keys.is_complete and _lies_in(runs[0].segment.entry, wanted):
+            segment.add(keys.pieces[0].entries, keys.rows)
+            continue
+        rows = _rows_in(columns, runs, wanted)
+        if rows is not None:
+            segment.add(rows.newest(exact=columns.exact), keys.rows)
+        else:
+            segment.live = np.zeros(keys.rows, dtype=np.bool_)
+    loose = _loose(snapshot.tail, columns, wanted) if snapshot.tail else None
+    return snapshot, order, loose
+
+
 def sweep(
-    order: Sequence[_Segment], fresh: Sequence[tuple[_Segment, KeyEntries]], columns: KeyColumns
+    order: Sequence[Segment],
+    fresh: Sequence[tuple[Segment, KeyEntries]],
+    columns: KeyColumns,
+    *,
+    join: bool = True,
 ) -> None:
     """Let fresh parts, which are the newest ones, hide older rows of their keys; from new to old."""
     new = {id(entries) for _, entries in fresh}
@@ -256,28 +285,28 @@ def sweep(
             hidden = newer.hides(entries, segment)
             if hidden.any():
                 live = segment.live.copy()
-                live[entries.rows[hidden] & _ROW] = False
+                live[entries.rows[hidden] & ROW] = False
                 segment.live = live
             if id(entries) in new:
                 newer.add(entries, ~hidden, segment)
-        if len(segment.parts) > 1:
-            _join_parts(segment)
+        if join and len(segment.parts) > 1:
+            join_parts(segment)
 
 
-def _join_parts(segment: _Segment) -> None:
+def join_parts(segment: Segment) -> None:
     """Few parts for each segment, of the entries that are live: others have hidden what they can hide."""
     parts = segment.parts
     while len(parts) > 1 and len(parts[-2].hashes) < _JOIN_RATIO * len(parts[-1].hashes):
         newer, older = parts.pop(), parts.pop()
         rows = np.concatenate((older.rows, newer.rows))
-        kept = segment.live[rows & _ROW]
+        kept = segment.live[rows & ROW]
         hashes = np.concatenate((older.hashes, newer.hashes))[kept]
         order = by_hash(hashes)
         parts.append(KeyEntries(hashes=hashes[order], rows=rows[kept][order]))
 
 
 def _live_rows(
-    snapshot: PartitionSnapshot, order: Sequence[_Segment], loose: _Segment | None = None
+    snapshot: PartitionSnapshot, order: Sequence[Segment], loose: Segment | None = None
 ) -> LiveRows:
     return LiveRows(
         snapshot=snapshot,
@@ -286,12 +315,12 @@ def _live_rows(
     )
 
 
-def _loose(blocks: Sequence[StoredBlock], columns: KeyColumns, wanted: Range | None = None) -> _Segment:
+def _loose(blocks: Sequence[StoredBlock], columns: KeyColumns, wanted: Range | None = None) -> Segment:
     """Rows that are in memory only, as a segment of their own."""
     rows = columns.of_blocks(blocks, 0)
     assert rows is not None, "zero rows are not appended"
     count = len(rows.hashes)
-    segment = _Segment(runs=[], blocks=blocks)
+    segment = Segment(runs=[], blocks=blocks)
     if wanted is not None:
         held = [unify(each.decode(), columns.schema) for each in blocks if each.header.rows]
         rows = rows.up_to(sum(wanted.cut(batch).num_rows for batch in held))

@@ -157,7 +157,8 @@ class Lookup:
         columns = found.columns
         stamp = columns[1].view(pa.int64())[row].as_py()
         values = {name: _value(columns[place], row) for name, place in self._names}
-        return Row(columns[0][row].as_py(), _EPOCH + timedelta(microseconds=stamp), values)
+        moment = _EPOCH + timedelta(microseconds=stamp)
+        return Row(columns[0][row].as_py(), moment, values, False, self._stored.identity.number)
 
 
 def _value(column: pa.Array, row: int) -> Any:

@@ -17,7 +17,9 @@ from virta.metadata.internal import check_not_internal
 from virta.metadata.schemas import DELETED, check_keys, evolve, stored_schema, user_schema, written_schema
 from virta.storage import state
 from virta.topics.append import Appender, finish_change
+from virta.topics.changes import Changes, ChangesFrom
 from virta.topics.configuration import changed_config
+from virta.topics.difference import Difference
 from virta.topics.erase import erase_rows, keys_of
 from virta.topics.events import ALTERED, ERASED, LOCKED, SCHEMA_CHANGED, EventLog
 from virta.topics.filters import parse_filter
@@ -34,6 +36,7 @@ from virta.topics.snapshot import TopicSnapshot
 from virta.topics.spread import Spread
 from virta.topics.table import AsOf, Table
 from virta.topics.tombstones import tombstones
+from virta.topics.upserts import Upserts, upsert
 from virta.topics.verify import verify_topic
 from virta.topics.writer import DEFAULT_BYTES, DEFAULT_LINGER_SECONDS, DEFAULT_ROWS, Writer
 from virta.types import Ack, Erasure, Kind, Stats, Token, TopicConfig, VerifyReport
@@ -192,6 +195,33 @@ class Topic:
         self._check_update("table()")
         whole = Table(self.name, self._stored, self._schemas, self._now_us)
         return whole if as_of is None else whole.as_of(as_of)
+
+    def changes(self, from_: ChangesFrom | None = None) -> Changes:
+        """What was inserted, updated (before and after) and deleted, from a place on: a stream of changes."""
+        self._check_update("changes()")
+        return Changes(self.name, self._stored, self._schemas, self._now_us, from_)
+
+    def diff(self, before: AsOf, after: AsOf | None = None) -> Difference:
+        """What is different between the table as of one offset or time and as of another, or now."""
+        old = self.table(as_of=before)
+        new = self.table(as_of=after)
+        keys = self._schemas.record.config.keys
+        return Difference((self.name, self.name), keys, lambda: (old.to_arrow(), new.to_arrow()))
+
+    def upsert(self, rows: Any) -> Ack:
+        """Set some columns of the rows of some keys; their others stay. A key without a row gets one.
+
+        Rows name their key and the columns to set: dicts, or Arrow data. No column that
+        somebody else sets meanwhile is lost.
+        """
+        self._check_update("upsert()")
+        check_not_internal(self.name, "appended to")
+        self._fresh()
+        parts = [(self._lookup(stored), self._appender(at)) for at, stored in enumerate(self._stored)]
+        return upsert(rows, self._upserts, parts)
+
+    def _upserts(self) -> Upserts:
+        return Upserts(self._schemas.newest(), self._schemas.record.config.keys, self._key_reader())
 
     def delete(self, keys: Any) -> Ack:
         """Delete the rows of these keys: one key, a list of them, or Arrow with the key columns."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -81,6 +82,70 @@ class TableConformance(Conformance):
             theirs.append(user("eu", 2, points=turn))
             assert [row["points"] for row in users.table()] == [turn, turn]
 
+    # -- some columns ---------------------------------------------------------------------------
+
+    def test_an_upsert_keeps_the_other_columns(self, users: Any) -> None:
+        users.append([user("eu", 1, "a", 5), user("eu", 2, "b", 6)])
+        ack = users.upsert({"region": "eu", "id": 1, "email": None})
+        assert (ack.first_offset, ack.rows) == (2, 1)
+        users.upsert([{"region": "eu", "id": 2, "points": 7}, {"id": 1, "region": "eu", "points": 8}])
+        assert sorted(plain(users.table()), key=lambda row: row["id"]) == [
+            user("eu", 1, None, 8),
+            user("eu", 2, "b", 7),
+        ]
+
+    def test_an_upsert_of_a_new_key_is_a_row(self, users: Any) -> None:
+        users.upsert({"region": "eu", "id": 1, "points": 5})
+        assert plain(users.table()) == [user("eu", 1, None, 5)]
+        users.delete(("eu", 1))
+        with nothing_written(users), pytest.raises(SchemaMismatch, match="'points' is not null"):
+            users.upsert([{"region": "eu", "id": 2, "points": 1}, {"region": "eu", "id": 1, "email": "x"}])
+        with nothing_written(users), pytest.raises(SchemaMismatch, match="key column 'id' is missing"):
+            users.upsert({"region": "eu", "points": 1})
+        with nothing_written(users), pytest.raises(SchemaMismatch, match="did you mean 'points'"):
+            users.upsert({"region": "eu", "id": 1, "pionts": 1})
+        assert users.upsert([]).rows == 0
+
+    def test_later_rows_of_an_upsert_see_earlier_ones(self, users: Any) -> None:
+        users.upsert(
+            [
+                {"region": "eu", "id": 1, "points": 1, "email": "a"},
+                {"region": "eu", "id": 1, "points": 2},
+                {"region": "us", "id": 1, "points": 3},
+                {"region": "eu", "id": 1, "email": "b"},
+            ]
+        )
+        assert plain(users.table()) == [user("eu", 1, "b", 2), user("us", 1, None, 3)]
+
+    def test_an_upsert_takes_arrow(self, users: Any) -> None:
+        users.append([user("eu", n, f"{n}@eu", n) for n in range(5)])
+        users.upsert(pa.table({"id": [3, 4, 9], "region": ["eu"] * 3, "points": [30, 40, 90]}))
+        expected = [0, 1, 2, 30, 40, 90]
+        assert [row["points"] for row in users.table()] == expected
+        assert users.get(("eu", 4))["email"] == "4@eu"
+        assert users.get(("eu", 9))["email"] is None
+
+    def test_no_upsert_is_lost(self, users: Any, other: Any) -> None:
+        """Writers that set different columns of one row, at once."""
+        users.append(user("eu", 1, "0", 0))
+        theirs = other.topic("users")
+        rounds = 20
+
+        def set_points() -> None:
+            for n in range(1, rounds + 1):
+                theirs.upsert({"region": "eu", "id": 1, "points": n})
+
+        thread = threading.Thread(target=set_points)
+        thread.start()
+        for n in range(1, rounds + 1):
+            users.upsert({"region": "eu", "id": 1, "email": str(n)})
+        thread.join()
+        assert users.get(("eu", 1)).to_dict() == user("eu", 1, str(rounds), rounds)
+        emails = [int(row["email"]) for row in users[:]]
+        points = [row["points"] for row in users[:]]
+        assert emails == sorted(emails) and points == sorted(points)
+        assert users.next_offset == 1 + 2 * rounds
+
     # -- narrowed, and in Arrow ----------------------------------------------------------------
 
     def test_a_table_is_narrowed(self, users: Any) -> None:
@@ -143,6 +208,88 @@ class TableConformance(Conformance):
         assert users.table(as_of=before + timedelta(microseconds=1)).count() == 1
         assert users.table(as_of="2000-01-01").count() == 0
         assert users.table(as_of="2100-01-01").first()["email"] == "a"
+
+    # -- what happened ---------------------------------------------------------------------------
+
+    def test_changes_say_what_happened(self, users: Any) -> None:
+        users.append([user("eu", 1, "a"), user("eu", 2), user("eu", 1, "b")])
+        users.delete([("eu", 2), ("eu", 3)])
+        users.append(user("eu", 2, "again"))
+        seen = [
+            (c.kind, c.offset, c.before and c.before["email"], c.after and c.after["email"])
+            for c in users.changes()
+        ]
+        assert seen == [
+            ("insert", 0, None, "a"),
+            ("insert", 1, None, None),
+            ("update", 2, "a", "b"),
+            ("delete", 3, None, None),
+            ("insert", 5, None, "again"),
+        ]
+        deleted = list(users.changes())[3]
+        assert (deleted.before, deleted.after) == (user("eu", 2), None)
+        assert deleted.timestamp == users[3].timestamp
+
+    def test_changes_from_a_place(self, users: Any) -> None:
+        users.append([user("eu", n, points=n) for n in range(5)])
+        users.append([user("eu", n, points=10 * n) for n in (1, 3)])
+        for place in (5, -2, users.token(5), {0: 5}, users[5].timestamp):
+            changes = users.changes(place)
+            assert [(c.kind, c.before["points"], c.after["points"]) for c in changes] == [
+                ("update", 1, 10),
+                ("update", 3, 30),
+            ]
+        assert list(users.changes(users.next_offset)) == []
+        assert [c.kind for c in users.changes(4)] == ["insert", "update", "update"]
+
+    def test_changes_in_arrow(self, users: Any) -> None:
+        users.append([user("eu", 1, "a"), user("eu", 1, "b")])
+        users.delete(("eu", 1))
+        found = users.changes().to_arrow()
+        assert found.column("_change").to_pylist() == ["insert", "update", "delete"]
+        assert found.column("before").to_pylist() == [None, user("eu", 1, "a"), user("eu", 1, "b")]
+        assert found.column("after").to_pylist() == [user("eu", 1, "a"), user("eu", 1, "b"), None]
+        assert users.changes().schema.equals(found.schema)
+        assert sum(batch.num_rows for batch in users.changes().batches()) == 3
+
+    def test_changes_go_on(self, users: Any) -> None:
+        users.append(user("eu", 1, "a"))
+        seen = []
+        for change in users.changes().tail(stop_when_idle=0.01):
+            seen.append((change.kind, change.after["email"]))
+            if len(seen) < 4:
+                users.append(user("eu", 1, str(len(seen))))
+        assert seen == [("insert", "a"), ("update", "1"), ("update", "2"), ("update", "3")]
+
+    def test_the_difference_of_two_moments(self, users: Any) -> None:
+        users.append([user("eu", n) for n in range(4)])
+        users.append([user("eu", 1, "x"), user("eu", 2, "y"), user("eu", 2), user("eu", 9)])
+        users.delete(("eu", 3))
+        found = users.diff(4)
+        assert [(c.kind, (c.before or c.after)["id"]) for c in found] == [
+            ("update", 1),
+            ("insert", 9),
+            ("delete", 3),
+        ]
+        assert (found.inserted, found.updated, found.deleted, len(found)) == (1, 1, 1, 3)
+        assert not users.diff(4, 4)
+        assert [c.kind for c in users.diff(users.next_offset, 0)] == ["delete"] * 4
+        assert found.to_arrow().column_names == ["_change", "before", "after"]
+
+    def test_the_difference_of_two_topics(self, log: Any, users: Any) -> None:
+        users.append([user("eu", 1, "a"), user("eu", 2)])
+        more = {"id": int, "region": str, "email": str | None, "points": int, "extra": float | None}
+        copy = log.create_topic("copy", more, keys=["id", "region"])
+        copy.append([user("eu", 1, "old"), user("eu", 3), user("eu", 1, "a")])
+        found = log.diff("users", "copy")
+        assert [(c.kind, (c.before or c.after)["id"]) for c in found] == [("insert", 3), ("delete", 2)]
+        by_email = log.diff("copy", "users", keys=["email"])
+        assert (by_email.inserted, by_email.updated, by_email.deleted) == (0, 1, 1)
+        with pytest.raises(SchemaMismatch, match="not a column"):
+            log.diff("users", "copy", keys=["nothing"])
+        log.create_topic("plain", {"id": int})
+        with pytest.raises(UsageError, match="no keys"):
+            log.diff("plain", "users")
 
     # -- keys ----------------------------------------------------------------------------------
 
