@@ -64,7 +64,7 @@ class Model:
                 self.rows = {k: v for k, v in self.rows.items() if k != self.key_of(key)}
                 self.history.append(self.rows)
         else:
-            rows = [self.row() for _ in range(self.random.choice([1, 1, 2, 40]))]
+            rows = [self.row() for _ in range(self.random.choice([1, 2, 120]))]
             self.topic.append(rows if len(rows) > 1 else rows[0])
             for row in rows:
                 self.rows = {**self.rows, self.key_of(row): row}
