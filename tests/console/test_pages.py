@@ -16,6 +16,11 @@ PAGES = {
     "replay?topic=orders": "Dry run",
     "settings?topic=orders": "durable up to",
     "new": "Make it",
+    "verify": "Verify all",
+    "verify?topic=orders&block=1": "Recomputed in this browser",
+    "time?topic=orders": "The newest rows then",
+    "storage": "Bytes a row",
+    "storage?topic=orders": "Blocks by size",
     "sql?q=select user, count(*) as n from orders group by 1&chart=bars": "3 rows in",
 }
 

@@ -20,7 +20,18 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
-from virta.console import download, pages, row_api, sql_api, topic_api, topic_changes, writing
+from virta.console import (
+    download,
+    pages,
+    row_api,
+    sql_api,
+    storage_api,
+    time_api,
+    topic_api,
+    topic_changes,
+    verifying,
+    writing,
+)
 from virta.console.access import Access, OpenAccess
 from virta.console.generating import generate
 from virta.console.guard import Guard
@@ -37,6 +48,7 @@ _STREAMS = {
     "generate": generate,
     "replay": replay,
     "sql": sql_api.sql,
+    "verify": verifying.verify,
 }
 
 STATIC = Path(__file__).parent / "static"
@@ -94,6 +106,9 @@ def _routes(console: Console) -> list[BaseRoute]:
         *topic_changes.routes(),
         *download.routes(),
         *sql_api.routes(),
+        *verifying.routes(),
+        *time_api.routes(),
+        *storage_api.routes(),
         WebSocketRoute("/live", live),
         Route("/healthz", _healthy),
         Mount("/static", _Static(directory=STATIC), name="static"),

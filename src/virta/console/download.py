@@ -13,7 +13,6 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from virta.console.access import READ, check
-from virta.console.reading import WINDOW_ROWS
 from virta.console.requests import console_of, number_of, text_of
 from virta.console.state import Console
 from virta.console.topic_api import find_range
@@ -60,7 +59,6 @@ class Selected:
     """The rows of one partition that a range and a filter mean, fixed to offsets."""
 
     def __init__(self, console: Console, name: str, partition: int, at: str, where: str) -> None:
-        self._console = console
         self._topic = console.log.topic(name)
         self._partition = partition
         self._where = where.strip()
@@ -78,19 +76,8 @@ class Selected:
             parse_filter(self._where).check(self.schema)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        if len(self._topic.next_offsets) == 1:
-            rows = self._topic[self.start : self.stop]
-            yield from (rows.where(self._where) if self._where else rows).batches()
-            return
-        chosen = parse_filter(self._where) if self._where else None
-        step = WINDOW_ROWS * 20
-        for low in range(self.start, self.stop, step):
-            stop = min(self.stop, low + step)
-            table = self._console.hub.windows.read(self._topic, self._partition, low, stop)
-            for batch in [] if table is None else table.to_batches():
-                found = batch if chosen is None else chosen.apply(batch)
-                if found.num_rows:
-                    yield found
+        rows = self._topic.partition(self._partition)[self.start : self.stop]
+        yield from (rows.where(self._where) if self._where else rows).batches()
 
 
 def stamped(schema: pa.Schema) -> pa.Schema:

@@ -27,11 +27,16 @@ PAGES: dict[str, tuple[str, str, str]] = {
     "settings": ("Settings", "settings", "topics"),
     "new": ("New topic", "new", "topics"),
     "sql": ("SQL", "sql", "sql"),
+    "verify": ("Verify", "verify", "verify"),
+    "time": ("Time", "time", "topics"),
+    "storage": ("Storage", "storage", "storage"),
 }
 
 NAVIGATION: tuple[tuple[str, str, str], ...] = (
     ("topics", "./", "Topics"),
     ("sql", "sql", "SQL"),
+    ("verify", "verify", "Verify"),
+    ("storage", "storage", "Storage"),
 )
 
 

@@ -15,16 +15,14 @@ import pyarrow as pa
 from starlette.websockets import WebSocket
 
 from virta.console.access import READ, check
+from virta.console.download import stamped
 from virta.console.live import Messages
 from virta.console.state import Console
 from virta.console.topic_api import find_range
 from virta.console.values import encode_rows
-from virta.errors import UsageError
 from virta.topics.filters import parse_filter
 
 FIRST_STRETCH, MOST_STRETCH = 10_000, 1_000_000
-# With several partitions blocks are read whole, so the stretch is what fits into memory.
-_PARTED_STRETCH = 50_000
 MOST_MATCHES = 2_000
 # New rows that one look filters; beyond it the newest are taken.
 _MOST_NEW = 20_000
@@ -75,20 +73,12 @@ def _begin(console: Console, name: str, partition: int, where: str, at: str | No
     """From, to, and whether it goes on after that."""
     topic = console.log.topic(name)
     place = topic.partition(partition)
-    parse_filter(where).check(_stored_schema(topic))
+    parse_filter(where).check(stamped(topic.schema))
     if not at:
         return place.start_offset, place.next_offset, True
     found = find_range(console, name, partition, at)
     stop = found["stop"]
     return found["start"], place.next_offset if stop is None else stop, stop is None
-
-
-def _stored_schema(topic: Any) -> pa.Schema:
-    stamped = [
-        pa.field("_offset", pa.int64(), nullable=False),
-        pa.field("_timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
-    ]
-    return pa.schema([*stamped, *topic.schema])
 
 
 def _matching(
@@ -98,7 +88,7 @@ def _matching(
     topic = console.log.topic(name)
     kept: list[pa.RecordBatch] = []
     count = 0
-    with contextlib.closing(_batches(console, topic, partition, where, start, stop)) as batches:
+    with contextlib.closing(topic.partition(partition)[start:stop].where(where).batches()) as batches:
         for batch in batches:
             kept.append(batch)
             count += batch.num_rows
@@ -106,23 +96,3 @@ def _matching(
                 count -= kept.pop(0).num_rows
     rows = [row for batch in kept for row in encode_rows(batch)]
     return rows[-most:]
-
-
-def _batches(console: Console, topic: Any, partition: int, where: str, start: int, stop: int) -> Any:
-    if len(topic.next_offsets) == 1:
-        yield from topic[start:stop].where(where).batches()
-        return
-    chosen = parse_filter(where)
-    for low in range(start, stop, _PARTED_STRETCH):
-        table = console.hub.windows.read(topic, partition, low, min(stop, low + _PARTED_STRETCH))
-        for batch in [] if table is None else table.to_batches():
-            found = chosen.apply(batch)
-            if found.num_rows:
-                yield found
-
-
-def check_where(topic: Any, where: str) -> None:
-    """Refuse a filter that the topic's columns do not go with."""
-    if not where.strip():
-        raise UsageError("the filter is empty")
-    parse_filter(where).check(_stored_schema(topic))

@@ -32,6 +32,8 @@ _PIECE_BYTES = 1024 * 1024
 _HEADERS_PER_PIECE = 512
 # Told to `progress` at most this often: a report costs less than hashing so much.
 _PROGRESS_BYTES = 16 * 1024 * 1024
+# What a block costs, however small, in bytes hashed meanwhile: many small ones are told of as well.
+_BLOCK_COST_BYTES = 64 * 1024
 # Commits are short: a lock not free for so long belongs to a writer at work.
 _LOCK_SECONDS = 0.5
 _KNOWN_FLAGS = chain.CONTROL | chain.DICTIONARIES | chain.REWRITTEN
@@ -153,7 +155,7 @@ class Context:
         """One more block is done; let whoever waits know now and then."""
         self._blocks += 1
         self._bytes += size
-        self._untold += size
+        self._untold += max(size, _BLOCK_COST_BYTES)
         if self._progress is not None and self._untold >= _PROGRESS_BYTES:
             self._untold = 0
             self._progress(

@@ -116,6 +116,7 @@ export async function detail({ topic, partition, offset, onGo, onClose }) {
       { class: "actions" },
       h("a", { class: "button", href: link("rows", { topic, partition: partition || null, at: `${Math.max(0, offset - 50)}:${offset + 51}` }), text: "± 50 rows" }),
       h("a", { class: "button", href: link("produce", { topic, partition: partition || null, row: offset }), text: "Edit and send again" }),
+      h("a", { class: "button", href: link("api/proof", { topic, partition: partition || null, offset }), download: `proof-${offset}.json`, text: "Proof" }),
       row.keys ? h("a", { class: "button", href: link("key", { topic, partition: partition || null, offset }), text: "History of this key" }) : null,
     ),
   ];

@@ -49,6 +49,9 @@ const TOPIC_PAGES = [
   { path: "rows", name: "Rows" },
   { path: "produce", name: "Produce" },
   { path: "replay", name: "Replay" },
+  { path: "time", name: "Time" },
+  { path: "verify", name: "Verify" },
+  { path: "storage", name: "Storage" },
   { path: "settings", name: "Settings" },
 ];
 
