@@ -28,7 +28,9 @@ Examples:
 
 SECTIONS = {
     "Start": {
-        "demo": Entry("virta.cli.demo:demo", "See it work: a log with sample data, and what to do next."),
+        "demo": Entry(
+            "virta.cli.demo.command:demo", "See it work: a log with sample data, and what to do next."
+        ),
         "console": Entry("virta.cli.console:console", "Look at a log in the browser, live."),
         "context": Entry("virta.cli.context:context", "Name logs, so that -l @prod finds them."),
         "doctor": Entry(

@@ -1,4 +1,4 @@
-"""`virta gen`, `bench`, `demo` and `completion`."""
+"""`virta gen`, `bench` and `completion`."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_rate_goes_on_until_ctrl_c(orders: Cli) -> None:
         assert err.startswith(b"appended ")
 
 
-# -- bench, demo ----------------------------------------------------------------------------------------
+# -- bench ----------------------------------------------------------------------------------------
 
 
 def test_bench_measures_and_leaves_nothing(orders: Cli, tmp_path: Path) -> None:
@@ -108,27 +108,6 @@ def test_bench_measures_and_leaves_nothing(orders: Cli, tmp_path: Path) -> None:
             assert all(value is None or value > 0 for name, value in figure.items() if name != "work")
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
     assert orders.ok("read", "orders", "--count").out == "3\n"
-
-
-@pytest.mark.slow
-def test_demo_works_and_its_commands_do_too(cli: Cli, tmp_path: Path) -> None:
-    place = tmp_path / "demo"
-    done = cli.run("demo", place, "--seconds", "0.3")
-    out = done.stdout.decode()
-    assert done.returncode == 0, out + done.stderr.decode()
-    assert "All of it worked." in out and "DAMAGED" in out and "\x1b" not in out
-    cli.ok("-l", place, "verify", "-q")
-    assert cli("demo", place).code == 2
-
-
-@pytest.mark.slow
-def test_demo_tells_when_something_is_wrong(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("virta.cli.demo._flip_a_byte", lambda copy: (copy, 0))
-    done = cli("demo", tmp_path / "demo", "--seconds", "0.1")
-    assert done.code == 1
-    assert "Something went wrong: the change was found" in done.out
 
 
 # -- completion ------------------------------------------------------------------------------------------

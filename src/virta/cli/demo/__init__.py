@@ -1,0 +1,1 @@
+"""`virta demo`: a log with live topics, broker, console and a masked copy, with one command."""
