@@ -76,7 +76,8 @@ class Copies:
             self.stage.check(False, "the pipeline ran")
             return
         flows = {each["flow"]: each for each in json.loads(done.stdout)}
-        self._report(list(flows.values()), time.perf_counter() - begun)
+        taken = f"{span(time.perf_counter() - begun)}, the start of {'Spark' if engine == 'spark' else 'Python'} included"
+        self._report(list(flows.values()), taken)
         self._compare(flows["orders"]["rows"], flows["lake"]["rows"])
 
     def _prepare(self) -> None:
@@ -87,16 +88,14 @@ class Copies:
         made = self._must("pipeline", "key", "--signing", str(self.places.signing_key))
         self.places.public_key.write_text(made.stdout, encoding="utf-8")
 
-    def _report(self, flows: list[dict[str, Any]], seconds: float) -> None:
+    def _report(self, flows: list[dict[str, Any]], taken: str) -> None:
         names = ("flow", "source", "sink", "rows")
         shown = [[each["flow"], each["source"], each["sink"], count(each["rows"])] for each in flows]
         self.stage.table(
             names, [[str(cell).replace(f"{self.places.root}/", "") for cell in row] for row in shown]
         )
         rows = sum(each["rows"] for each in flows)
-        self.stage.fact(
-            "took", f"{span(seconds)} for {count(rows, 'row')}, the start of Spark and Java included"
-        )
+        self.stage.fact("took", f"{taken}: {count(rows, 'row')}")
 
     def _compare(self, masked: int, filed: int) -> None:
         with virta.open(self.places.events, create=False) as log, virta.open(self.places.lower) as lower:
