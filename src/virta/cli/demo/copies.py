@@ -76,7 +76,8 @@ class Copies:
             self.stage.check(False, "the pipeline ran")
             return
         flows = {each["flow"]: each for each in json.loads(done.stdout)}
-        taken = f"{span(time.perf_counter() - begun)}, the start of {'Spark' if engine == 'spark' else 'Python'} included"
+        starting = "Spark" if engine == "spark" else "Python"
+        taken = f"{span(time.perf_counter() - begun)}, the start of {starting} included"
         self._report(list(flows.values()), taken)
         self._compare(flows["orders"]["rows"], flows["lake"]["rows"])
 
