@@ -65,6 +65,8 @@ SECTIONS = {
         "import": Entry("virta.cli.export:import_", "Append the rows of files, each exactly once."),
     },
     "Access": {
+        "login": Entry("virta.cli.login:login", "Log in to a broker, and keep how."),
+        "logout": Entry("virta.cli.login:logout", "Forget how to log in to a broker."),
         "user": Entry("virta.cli.user:user", "List, add, change or remove the users of a log's broker."),
         "token": Entry("virta.cli.token:token", "List, create or revoke API tokens."),
         "permission": Entry("virta.cli.permission:permission", "List, add, remove or try out permissions."),
