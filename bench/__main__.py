@@ -14,9 +14,11 @@ from bench import machine, report
 from bench.embedded import suite as embedded
 from bench.embedded.suite import Workload
 from bench.harness import Bench, Options
+from bench.served import contenders as served_contenders
+from bench.served import suite as served
 from bench.topics import suite as topics
 
-SUITES = {"embedded": embedded.WORKLOADS, "topics": topics.WORKLOADS}
+SUITES = {"embedded": embedded.WORKLOADS, "served": served.WORKLOADS, "topics": topics.WORKLOADS}
 RESULTS = Path(__file__).parent / "results"
 QUICK_ROUNDS, ROUNDS = 2, 5
 
@@ -36,6 +38,13 @@ def parser() -> argparse.ArgumentParser:
         default=RESULTS / "scratch",
         help="where logs are written: choose the file system to measure",
     )
+    made.add_argument(
+        "--peer",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="served: only against this peer; may be repeated",
+    )
     made.add_argument("--rounds", type=int, help=f"default: {ROUNDS}, quick: {QUICK_ROUNDS}")
     return made
 
@@ -51,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unknown = sorted(set(chosen.only) - set(workloads))
     if unknown:
         command.error(f"no workload {', '.join(unknown)}; there are {', '.join(workloads)}")
+    if chosen.peer:
+        served_contenders.choose(chosen.peer)
     rounds = chosen.rounds or (QUICK_ROUNDS if chosen.quick else ROUNDS)
     bench = Bench(Options(directory=chosen.directory, quick=chosen.quick, rounds=rounds), report.show)
     chosen.directory.mkdir(parents=True, exist_ok=True)

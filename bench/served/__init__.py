@@ -1,0 +1,1 @@
+"""Virta's broker and its peers, over TCP."""

@@ -1,0 +1,1 @@
+"""One served contender per file, behind `contract.py`."""
