@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 import virta
 from virta.cli.demo.life import generations
-from virta.exchange.schema_text import schema_of_words
 from virta.exchange.templates import BUILT_IN, compile_template
 
 if TYPE_CHECKING:
@@ -46,6 +45,8 @@ _TICK_SECONDS = 0.1
 
 def make_topics(log: Log) -> Topic:
     """The three topics; gives the orders."""
+    from virta.exchange.schema_text import schema_of_words  # Arrow is not for --help
+
     log.create_topic("sensors", schema_of_words(BUILT_IN["sensors"][0]))
     log.create_topic(
         "life",
