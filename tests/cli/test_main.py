@@ -165,5 +165,5 @@ def test_names_complete_without_importing_a_command() -> None:
         text=True,
         check=False,
     )
-    assert done.stdout.split() == ["plain,topic", "plain,tail", "plain,token"]
+    assert done.stdout.split() == ["plain,topic", "plain,tail", "plain,top", "plain,token"]
     assert "virta.cli.tail" not in done.stderr

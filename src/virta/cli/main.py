@@ -53,6 +53,7 @@ SECTIONS = {
     "Read": {
         "read": Entry("virta.cli.read:read", "Read a range of rows and stop."),
         "tail": Entry("virta.cli.tail:tail", "Read what is there, then what comes."),
+        "top": Entry("virta.cli.top:top", "Watch all topics: how fast they go, who is behind."),
         "group": Entry("virta.cli.group:group", "Consumer groups: where they stand; put one elsewhere."),
         "sql": Entry("virta.cli.sql:sql", "Ask in SQL over any topics; a shell on a terminal."),
     },

@@ -142,12 +142,17 @@ def _positions(found: Topic) -> dict[str, Any]:
 
 
 def _newest(found: Topic) -> str | None:
+    stamp = newest_us(found)
+    return None if stamp is None else format_moment(stamp)
+
+
+def newest_us(found: Topic) -> int | None:
     """When the newest row was appended."""
     import pyarrow as pa  # not for --help
 
     newest = found[:].newest(1).columns("_timestamp")
     stamps = [batch.column(0).cast(pa.int64())[0].as_py() for batch in newest.batches()]
-    return format_moment(max(stamps)) if stamps else None
+    return max(stamps, default=None)
 
 
 def _plain(value: Any) -> Any:
