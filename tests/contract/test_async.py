@@ -15,12 +15,18 @@ import pytest
 
 import virta
 from tests.contract.test_sync import ROWS, SCHEMA
+from tests.served import Served
 
 
-@pytest.fixture
-async def log(tmp_path: Path) -> AsyncIterator[Any]:
-    async with virta.aopen(tmp_path / "events") as log:
-        yield log
+@pytest.fixture(params=["directory", "broker"])
+async def log(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Any]:
+    if request.param == "directory":
+        async with virta.aopen(tmp_path / "events") as log:
+            yield log
+        return
+    with Served(tmp_path / "events") as broker:
+        async with virta.aopen(broker.address) as log:
+            yield log
 
 
 @pytest.fixture

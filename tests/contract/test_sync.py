@@ -1,8 +1,4 @@
-"""The interface users see, line by line: API.md, against a directory
-and against a broker.
-
-Lines about SQL and update topics are elsewhere.
-"""
+"""The interface users see, line by line: API.md, against a directory and against a broker."""
 
 from __future__ import annotations
 
@@ -225,6 +221,48 @@ def test_where_it_stands(log: Any, orders: Any) -> None:
     assert log.stats().rows == 3
     assert orders.next_offsets == {0: 3}
     assert orders.heads == {0: orders.head}
+
+
+# -- queries and tables ---------------------------------------------------------------------------
+
+
+def test_sql(log: Any, orders: Any) -> None:
+    asked = log.sql("select user, sum(amount) from orders group by 1 order by 2 desc")
+    assert asked.to_arrow().to_pylist() == [
+        {"user": "ada", "sum(amount)": 16.75},
+        {"user": "bob", "sum(amount)": 3.0},
+    ]
+    assert log.sql("select id from orders where amount > $least", {"least": 9}).to_arrow().num_rows == 1
+
+
+def test_update_topics(log: Any) -> None:
+    users = log.create_topic(
+        "users",
+        {"region": str, "id": int, "email": str | None, "points": int | None},
+        kind="update",
+        keys=["region", "id"],
+    )
+    ada = {"region": "eu", "id": 7}
+    users.append({**ada, "email": "a@b"})
+    assert users.get(ada)["email"] == "a@b"
+    users.upsert({**ada, "points": 3})
+    assert users.get(ada).to_dict() == {**ada, "email": "a@b", "points": 3}
+    assert users.table().to_arrow().num_rows == 1
+    users.delete(ada)
+    assert users.get(ada) is None
+    assert [change.kind for change in users.changes()] == ["insert", "update", "delete"]
+    assert [change.kind for change in users.diff(1)] == ["delete"]
+    assert users.table(as_of=2).where("points = 3").count() == 1
+    assert log.sql("select count(*) n from users").to_arrow().to_pylist() == [{"n": 0}]
+
+
+def test_rows_are_erased(orders: Any) -> None:
+    with pytest.raises(virta.Denied):
+        orders.erase(where="id = 2")
+    orders.alter(row_deletion=True)
+    assert orders.erase(where="id = 2").rows == 1
+    assert [row["id"] for row in orders] == [1, 3]
+    assert orders.verify().ok
 
 
 # -- groups and partitions -----------------------------------------------------------------------

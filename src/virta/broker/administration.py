@@ -7,6 +7,7 @@ more often than the verbs that carry the load, and cost matters little. They run
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,12 +19,15 @@ from virta.broker.desk import Desk
 from virta.errors import NotFound, UsageError
 from virta.log import Log
 from virta.memory.partition import Partition as StoredPartition
+from virta.metadata.internal import check_not_internal
 from virta.metadata.schemas import schema_to_bytes
 from virta.security.permissions import Verb as Right
 from virta.security.principal import LOCAL
 from virta.storage.producers import producer_id
-from virta.topics.append import finish_change
+from virta.topics.append import Origin, finish_change
+from virta.topics.partitioner import partition_of_hash
 from virta.topics.topic import Topic
+from virta.topics.upserts import append_completed
 from virta.types import Event, TopicConfig
 
 
@@ -195,6 +199,64 @@ def _get(call: Call) -> Result:
     return place, sink.getvalue().to_pybytes()
 
 
+def _upsert(call: Call) -> Result:
+    """Complete partial rows, and append them; what was sent before is not written again."""
+    check_not_internal(call.topic, "appended to")
+    topic = call.opened()
+    topic._check_update("upsert()")
+    topic._fresh()
+    origins = _origins(call.arguments.get("origins", {}))
+    upserts = topic._upserts()
+    given = [each for rows in _tables(call.body) for each in upserts.take(rows)]
+    acks = append_completed(upserts, given, topic._parts(), origins)
+    counts = Counter(
+        partition_of_hash(each.key.hash, len(topic.partitions)) for each in upserts.merged(given)
+    )
+    parts = [
+        {
+            "partition": ack.partition,
+            "first_offset": ack.first_offset,
+            "last_offset": ack.last_offset,
+            "head": ack.head,
+            "durability": str(ack.durability),
+            "duplicate": ack.duplicate,
+        }
+        for ack in acks
+    ]
+    return {"parts": parts, "sequences": dict(counts)}, b""
+
+
+def _origins(given: Any) -> dict[int, Origin]:
+    """By partition, a producer's number and the sequence of its next row."""
+    try:
+        return {
+            int(number): Origin(producer=_whole(producer), sequence=_whole(sequence))
+            for number, (producer, sequence) in given.items()
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        raise UsageError("origins are {partition: [producer, sequence]}") from error
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 64:
+        raise UsageError("a producer's number and sequence are whole numbers")
+    return value
+
+
+def _tables(body: bytes) -> list[pa.Table]:
+    """One Arrow stream behind the other."""
+    source = pa.BufferReader(body)
+    found = []
+    try:
+        while source.tell() < len(body):
+            table = pa.ipc.open_stream(source).read_all()
+            table.validate(full=True)
+            found.append(table)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise UsageError(f"the rows cannot be read: {error}") from error
+    return found
+
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -251,6 +313,7 @@ VERBS: dict[str, Verb] = {
     "alter": Verb(right=Right.ADMINISTER, act=_alter),
     "lock": Verb(right=Right.ADMINISTER, act=_lock),
     "get": Verb(right=Right.CONSUME, act=_get),
+    "upsert": Verb(right=Right.PRODUCE, act=_upsert),
     "erase": Verb(right=Right.ADMINISTER, act=_erase),
     "stats": Verb(right=Right.CONSUME, act=_stats),
     "sync": Verb(right=Right.PRODUCE, act=_sync),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from virta.broker import administration, reading
+from virta.broker.changes import Following
 from virta.broker.desk import Desk, Order, TopicDesk
 from virta.broker.reading import Found, Place
 from virta.broker.session import Credit, Session
@@ -408,7 +409,8 @@ class Service:
     def _select(self, session: Session, frame: Frame, header: Any) -> None:
         self.decide(session, Right.CONSUME, header.topic)
         session.credit[frame.channel] = Credit(header.credit)
-        session.spawn(frame.channel, self._selected(session, frame.channel, header))
+        work = self._changed if header.changes else self._selected
+        session.spawn(frame.channel, work(session, frame.channel, header))
 
     async def _selected(self, session: Session, channel: int, header: Any) -> None:
         desk = await self.desk(header)
@@ -420,8 +422,43 @@ class Service:
             return
         await self._send_rows(session, channel, selection.schema, selection.batches())
 
+    async def _changed(self, session: Session, channel: int, header: Any) -> None:
+        """What happened to a table up to now; the state is kept for who asks what came after."""
+        desk = await self.desk(header)
+        known = session.queries.pop(header.handle, None) if header.HasField("handle") else None
+        if isinstance(known, Following) and known.offset == header.start:
+            following = known
+        else:
+            following = await self.threaded(Following, desk, header)
+        batches = following.batches()
+        try:
+            first = await self.threaded(next, batches, None)
+            whole = batches if first is None else itertools.chain((first,), batches)
+            schema = following.schema if first is None else first.schema
+            self._remember(session, channel, following)
+            await self._send_rows(
+                session, channel, schema, whole, ending=lambda: following.ending(handle=channel)
+            )
+        except BaseException:
+            session.queries.pop(channel, None)  # it stands somewhere between
+            raise
+        finally:
+            await self.threaded(batches.close)
+
+    @staticmethod
+    def _remember(session: Session, handle: int, what: Any) -> None:
+        if len(session.queries) >= QUERY_LIMIT:
+            session.queries.pop(next(iter(session.queries)))
+        session.queries[handle] = what
+
     async def _send_rows(
-        self, session: Session, channel: int, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+        self,
+        session: Session,
+        channel: int,
+        schema: pa.Schema,
+        batches: Iterator[pa.RecordBatch],
+        *,
+        ending: Callable[[], dict[str, Any]] = dict,
     ) -> None:
         """Arrow messages, as far as the client has given credit: the schema first, then the batches."""
         credit = session.credit[channel]
@@ -432,7 +469,7 @@ class Service:
             await session.room()
             rows, body = await self.threaded(following)
             last = rows is _END
-            answer = message("Rows")(rows=0 if last else rows, last=last)
+            answer = message("Rows")(rows=0 if last else rows, last=last, **(ending() if last else {}))
             parts = connection.frame(FrameType.ROWS, channel, answer, body)
             session.send(parts)
             credit.take(sum(map(len, parts)))
@@ -461,15 +498,13 @@ class Service:
             self.decide(session, Right.CONSUME, name, "query")
         parameters = json.loads(header.parameters) if header.parameters else None
         result = await self.threaded(self.log.sql, header.sql, parameters)
-        if len(session.queries) >= QUERY_LIMIT:
-            session.queries.pop(next(iter(session.queries)))
-        session.queries[channel] = result
+        self._remember(session, channel, result)
         answer = message("Rows")(rows=0, last=True, handle=channel, columns=result.columns)
         session.send(connection.frame(FrameType.ROWS, channel, answer))
 
     async def _run_query(self, session: Session, channel: int, handle: int) -> None:
         result = session.queries.get(handle)
-        if result is None:
+        if result is None or isinstance(result, Following):
             raise NotFound("the query is not known any more", hint="ask it again")
         batches = result.batches()
         try:

@@ -28,6 +28,7 @@ class RowStream:
         self._is_over = False
         self._taken = 0
         self._source: Any = None
+        self.ending: Any = None  # the last answer's header, once it is here
 
     def schema(self) -> pa.Schema:
         """Comes before the first batch."""
@@ -53,6 +54,8 @@ class RowStream:
             self._is_over = True
             raise Stopped("it was cancelled")
         self._is_over = answer.last
+        if answer.last:
+            self.ending = answer
         self._taken += len(frame.body) + 64
         return frame.body
 

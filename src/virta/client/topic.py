@@ -9,14 +9,17 @@ import pyarrow as pa
 
 from virta.client.append import RemoteAppender, RemoteWriter
 from virta.client.catalog import RemoteCatalog, record_from
+from virta.client.changes import RemoteChanges
 from virta.client.partition import RemotePartition
 from virta.client.selection import RemoteSelection
 from virta.client.table import RemoteTable
+from virta.client.upserts import upsert_at_broker
 from virta.errors import UsageError
 from virta.metadata.catalog import Catalog, TopicRecord
 from virta.metadata.internal import check_not_internal
 from virta.metadata.schemas import given_schema
 from virta.topics.block import Block
+from virta.topics.changes import ChangesFrom
 from virta.topics.configuration import changed_config
 from virta.topics.erase import keys_of
 from virta.topics.partition import Partition
@@ -25,7 +28,7 @@ from virta.topics.spread import Spread
 from virta.topics.table import AsOf
 from virta.topics.topic import Topic
 from virta.topics.writer import DEFAULT_BYTES, DEFAULT_LINGER_SECONDS, DEFAULT_ROWS, Writer
-from virta.types import Erasure, Problem, Receipt, Stats, VerifyReport
+from virta.types import Ack, Erasure, Problem, Receipt, Stats, VerifyReport
 
 
 class RemotePartitionVerbs(Partition):
@@ -120,6 +123,27 @@ class RemoteTopic(Topic):
         self._check_update("table()")
         whole = RemoteTable(self.name, self._stored, self._schemas, self._now_us)
         return whole if as_of is None else cast("RemoteTable", whole.as_of(as_of))
+
+    def changes(self, from_: ChangesFrom | None = None) -> RemoteChanges:
+        """What was inserted, updated (before and after) and deleted, from a place on: a stream of changes."""
+        self._check_update("changes()")
+        return RemoteChanges(self.name, self._stored, self._schemas, self._now_us, from_)
+
+    def upsert(self, rows: Any) -> Ack:
+        """Set some columns of the rows of some keys; their others stay. A key without a row gets one.
+
+        The broker completes the rows. Asked again over a new connection, they are not
+        written twice.
+        """
+        self._check_update("upsert()")
+        check_not_internal(self.name, "appended to")
+        self._fresh()
+        given = self._upserts().take(rows)
+        if not given:
+            return self._appender(0).append([])
+        return upsert_at_broker(
+            self._ask, cast("list[RemotePartition]", self._stored), [each.batch for each in given]
+        )
 
     def dataset(self) -> Any:
         """The rows of this moment as a `pyarrow.dataset`."""

@@ -126,6 +126,13 @@ MESSAGES: dict[str, tuple[tuple[int, str, str, str], ...]] = {
         (12, "bytes", "topic_id", ""),
         (13, "bool", "table", "the newest row of each key, over all partitions"),
         (14, "bytes", "as_of", 'table: JSON, {"offsets": {partition: offset}} or {"until_us": moment}'),
+        (15, "bool", "changes", "what rows did to the table of an update topic, from start or since_us on"),
+        (
+            16,
+            "uint64",
+            "handle",
+            "changes: as the answer before had it, so that the broker need not begin anew",
+        ),
     ),
     "Query": (
         (1, "string", "sql", "one statement that reads; the answer has its columns and a handle"),
@@ -137,8 +144,9 @@ MESSAGES: dict[str, tuple[tuple[int, str, str, str], ...]] = {
     "Rows": (
         (1, "uint64", "rows", "in the body, or counted"),
         (2, "bool", "last", "nothing follows"),
-        (3, "uint64", "handle", "of a query whose topics are fixed to their rows of now"),
+        (3, "uint64", "handle", "of a query whose topics are fixed to their rows of now; of changes"),
         (4, "repeated string", "columns", "of that query"),
+        (5, "uint64", "next_offset", "changes: where they go on"),
     ),
     "Locate": (
         (1, "string", "topic", ""),

@@ -8,7 +8,8 @@ the rows are prepared anew; rows that no longer fit are refused then.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +29,17 @@ from virta.types import Ack, Compression
 _ATTEMPTS = 16
 # What can be converted twice. An Arrow stream may be spent after the first time.
 _REPEATABLE = (list, dict, pa.Table, pa.RecordBatch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Whose rows these are, and which of them, so that what is sent again is not written again."""
+
+    producer: int = 0
+    sequence: int = 0
+
+
+NOBODY = Origin()
 
 
 class Form:
@@ -77,7 +89,7 @@ class Appender:
         form, record = self._form, self._schemas.record
         return form if record is form.record else self._take(record)
 
-    def append(self, rows: Any, *, expected_offset: int | None = None) -> Ack:
+    def append(self, rows: Any, *, expected_offset: int | None = None, origin: Origin = NOBODY) -> Ack:
         """Append anything `RowConverter` takes; durable to the topic's level when it returns."""
         batches: list[pa.RecordBatch] | None = None
         for _ in range(_ATTEMPTS):
@@ -93,12 +105,12 @@ class Appender:
                     form, batches = self.convert(rows)
                 else:  # a stream can be read only once
                     batches = [part for batch in batches for part in form.converter.batches(batch)]
-                return self._commit(form.prepare(batches), form.record, expected_offset)
+                return self._commit(form.prepare(batches), form.record, expected_offset, origin)
             except TopicChanged:
                 self._follow(form)
         raise self._restless()
 
-    def append_alone(self, make: Callable[[], Any]) -> Ack:
+    def append_alone(self, make: Callable[[], Any], *, origin: Origin = NOBODY) -> Ack:
         """Append the rows that `make` gives, while nobody else can append between its look and them."""
         for _ in range(_ATTEMPTS):
             form = self._newest_form()
@@ -106,7 +118,7 @@ class Appender:
 
             def decide(form: Form = form, appends: list[Append] = appends) -> list[Append]:
                 prepared = form.prepare(form.converter.batches(make()))
-                appends.extend(Append(each, form.record.version) for each in prepared)
+                appends.extend(_appends(prepared, form.record, None, origin))
                 return appends
 
             try:
@@ -174,15 +186,11 @@ class Appender:
         raise self._restless()
 
     def _commit(
-        self, prepared: list[block.Prepared], record: TopicRecord, expected_offset: int | None
+        self, prepared: list[block.Prepared], record: TopicRecord, expected_offset: int | None, origin: Origin
     ) -> Ack:
-        if len(prepared) == 1 and expected_offset is None:
+        if len(prepared) == 1 and expected_offset is None and origin is NOBODY:
             return self._append_one(prepared[0], record)
-        appends = []
-        for each in prepared:
-            appends.append(Append(each, record.version, expected_offset=expected_offset))
-            if expected_offset is not None:
-                expected_offset += each.rows
+        appends = _appends(prepared, record, expected_offset, origin)
         if not appends:
             return self._nothing(record, expected_offset)
         self.stored.append(appends, record.config.durability)
@@ -252,6 +260,27 @@ class Appender:
             partition=self.stored.identity.number,
             hint="run `virta doctor`",
         )
+
+
+def _appends(
+    prepared: Sequence[block.Prepared], record: TopicRecord, expected_offset: int | None, origin: Origin
+) -> list[Append]:
+    """Blocks that follow each other."""
+    found, sequence = [], origin.sequence
+    for each in prepared:
+        found.append(
+            Append(
+                each,
+                record.version,
+                expected_offset=expected_offset,
+                producer=origin.producer,
+                sequence=sequence,
+            )
+        )
+        sequence += each.rows
+        if expected_offset is not None:
+            expected_offset += each.rows
+    return found
 
 
 def finish_change(stored: StoredPartition, record: TopicRecord) -> None:

@@ -217,8 +217,10 @@ class Topic:
         self._check_update("upsert()")
         check_not_internal(self.name, "appended to")
         self._fresh()
-        parts = [(self._lookup(stored), self._appender(at)) for at, stored in enumerate(self._stored)]
-        return upsert(rows, self._upserts, parts)
+        return upsert(rows, self._upserts, self._parts())
+
+    def _parts(self) -> list[tuple[Lookup, Appender]]:
+        return [(self._lookup(stored), self._appender(at)) for at, stored in enumerate(self._stored)]
 
     def _upserts(self) -> Upserts:
         return Upserts(self._schemas.newest(), self._schemas.record.config.keys, self._key_reader())

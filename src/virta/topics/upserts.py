@@ -7,7 +7,7 @@ else can append. So no column that somebody else has set is lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 from virta.errors import Conflict, SchemaMismatch
 from virta.metadata.schemas import DELETED, suggest, written_schema
 from virta.topics.acks import SpreadAck
-from virta.topics.append import Appender
+from virta.topics.append import NOBODY, Appender, Origin
 from virta.topics.key_values import Key, KeyReader
 from virta.topics.lookup import Lookup
 from virta.topics.partitioner import partition_of_hash
@@ -172,22 +172,36 @@ def upsert(
 ) -> Ack:
     """Append the completed rows, each partition's atomically."""
     made = upserts()
-    wanted = made.merged(made.take(rows))
-    if not wanted:
+    acks = append_completed(made, made.take(rows), partitions)
+    if not acks:
         return partitions[0][1].append([])
-    by_partition: dict[int, list[_Wanted]] = {}
-    for each in wanted:
-        by_partition.setdefault(partition_of_hash(each.key.hash, len(partitions)), []).append(each)
-    acks = [_upsert_one(part, made, *partitions[number]) for number, part in sorted(by_partition.items())]
     return acks[0] if len(acks) == 1 else SpreadAck.of(acks)
 
 
-def _upsert_one(wanted: Sequence[_Wanted], upserts: Upserts, lookup: Lookup, appender: Appender) -> Ack:
+def append_completed(
+    upserts: Upserts,
+    given: Sequence[Given],
+    partitions: Sequence[tuple[Lookup, Appender]],
+    origins: Mapping[int, Origin] | None = None,
+) -> list[Ack]:
+    """For each partition that got rows what became of them; of an origin nothing is written twice."""
+    by_partition: dict[int, list[_Wanted]] = {}
+    for each in upserts.merged(given):
+        by_partition.setdefault(partition_of_hash(each.key.hash, len(partitions)), []).append(each)
+    return [
+        _upsert_one(part, upserts, *partitions[number], (origins or {}).get(number, NOBODY))
+        for number, part in sorted(by_partition.items())
+    ]
+
+
+def _upsert_one(
+    wanted: Sequence[_Wanted], upserts: Upserts, lookup: Lookup, appender: Appender, origin: Origin
+) -> Ack:
     keys = [each.key for each in wanted]
     for _ in range(_HOPEFUL_TRIES):
         offset, old = lookup.rows(keys)
         try:
-            return appender.append(upserts.complete(wanted, old), expected_offset=offset)
+            return appender.append(upserts.complete(wanted, old), expected_offset=offset, origin=origin)
         except Conflict:
             continue
-    return appender.append_alone(lambda: upserts.complete(wanted, lookup.rows(keys)[1]))
+    return appender.append_alone(lambda: upserts.complete(wanted, lookup.rows(keys)[1]), origin=origin)
