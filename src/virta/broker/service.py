@@ -313,6 +313,8 @@ class Service:
 
     def _poll(self, session: Session, frame: Frame, header: Any) -> None:
         self.decide(session, Right.CONSUME, header.topic)
+        if frame.type == FrameType.FETCH:
+            header.max_bytes = 1  # one block, whatever its size
         desk = self.desk_at_hand(header)
         place = _place(header)
         most = _most(header)

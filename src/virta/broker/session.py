@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from virta import __version__
 from virta.errors import VirtaError
 from virta.protocol import connection, messages
-from virta.protocol.codes import FrameType
+from virta.protocol.codes import REQUESTS, WAITS, FrameType
 from virta.protocol.connection import Connection, Side, State
 from virta.protocol.frames import FRAME_LIMIT, BrokenProtocol, Frame
 from virta.protocol.messages import message
@@ -63,6 +63,7 @@ class Session(asyncio.Protocol):
         self._drained: asyncio.Event | None = None
         self.appending_bytes = 0
         self.tasks: dict[int, asyncio.Task[None]] = {}
+        self.endless: set[int] = set()  # channels of tasks that wait for rows or for the client
         self.credit: dict[int, Credit] = {}
         self.queries: dict[int, Any] = {}
         self.heard_at = 0.0
@@ -120,6 +121,9 @@ class Session(asyncio.Protocol):
             self.refuse(error)
             return
         self._spend(len(data))
+        if self._connection.state is State.LEAVING:
+            # goodbye was said: what is asked from then on is not begun, and is asked elsewhere
+            frames = [frame for frame in frames if frame.type not in REQUESTS]
         self._inbox.extend(frames)
         self.go_on()
 
@@ -313,6 +317,8 @@ class Session(asyncio.Protocol):
         """Do it in a task of its own; what goes wrong is answered on the channel."""
         task = self.server.loop.create_task(self._run(channel, work, self._handling))
         self.tasks[channel] = task
+        if self._handling in WAITS:
+            self.endless.add(channel)
 
     async def _run(self, channel: int, work: Coroutine[Any, Any, None], type_: int) -> None:
         tally, began_at = self.server.tally, self.server.now()
@@ -325,6 +331,7 @@ class Session(asyncio.Protocol):
             self.fail(channel, error)
         finally:
             self.tasks.pop(channel, None)
+            self.endless.discard(channel)
             self.credit.pop(channel, None)
             tally.waited[type_] += 1
             tally.seconds[type_] += self.server.now() - began_at
@@ -366,8 +373,10 @@ class Session(asyncio.Protocol):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing of it is on its way."""
-        return not self._inbox and not self._out and not self.appending_bytes and not self._held
+        """Whether nothing of it is on its way that comes to an end by itself."""
+        if self._inbox or self._out or self.appending_bytes or self._held:
+            return False
+        return self.endless >= self.tasks.keys()
 
     def leave(self) -> None:
         """Write what is there, and close."""

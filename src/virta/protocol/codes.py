@@ -70,6 +70,8 @@ REQUESTS = frozenset(
         FrameType.ADMINISTER,
     )
 )
+# Requests that may go on for as long as the client likes; nobody who stops waits for them.
+WAITS = frozenset((FrameType.LONG_POLL, FrameType.STREAM, FrameType.SELECT, FrameType.QUERY))
 ANSWERS = frozenset(
     (
         FrameType.ERROR,
