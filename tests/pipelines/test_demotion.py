@@ -237,3 +237,70 @@ def test_a_copy_that_was_changed_or_made_again_does_not_hold(prod: Any, environm
     prod.drop_topic("orders")
     checked = check_statement(statement, masking_key=KEY, source="@prod")
     assert any("orders" in each for each in checked.failed)
+
+
+# -- tables: what is not wanted any more goes -----------------------------------------------------------
+
+
+TABLE_RULES = [{"columns": "id", "mask": "hash"}, {"columns": "*", "mask": "keep"}]
+
+
+def table_of(address: str, topic: str) -> list[tuple[Any, ...]]:
+    with virta.open(address) as log:
+        rows = log.topic(topic).table().to_arrow().to_pylist()
+    return sorted((row["owner"], row["amount"], tuple(row["tags"] or ())) for row in rows)
+
+
+def test_a_row_that_is_not_wanted_any_more_goes_from_the_copy(environments: Path) -> None:
+    schema = {"id": int, "owner": str, "amount": float, "tags": list[str]}
+    with virta.open("@prod") as log:
+        accounts = log.create_topic("accounts", schema, kind="update", keys=["id"])
+        rows = [{"id": n, "owner": f"o{n}", "amount": 5.0 + n, "tags": ["x"]} for n in range(10)]
+        accounts.append(rows)
+        changes = {"topics": ["accounts"], "mask": TABLE_RULES, "where": {"accounts": "amount > 6"}}
+        pipeline(environments, **changes).run()
+        assert len(table_of("@dev", "accounts")) == 8
+        accounts.delete({"id": 9})
+        accounts.append([{"id": 8, "owner": "o8", "amount": 1.0, "tags": ["secret"]}])
+        pipeline(environments, **changes).run()
+    assert table_of("@dev", "accounts") == [(f"o{n}", 5.0 + n, ("x",)) for n in range(2, 8)]
+    assert b"secret" not in bytes_of(environments / "dev")
+
+
+def test_a_sampled_table_follows_its_entities(environments: Path) -> None:
+    """Sampled by another column than the key: an account that changes hands leaves, or comes."""
+    schema = {"id": int, "owner": str, "amount": float, "tags": list[str]}
+    sample = {"share": 0.5, "by": {"accounts": "owner"}}
+    changes = {"topics": ["accounts"], "mask": TABLE_RULES, "sample": sample}
+    with virta.open("@prod") as log:
+        accounts = log.create_topic("accounts", schema, kind="update", keys=["id"], partitions=3)
+        accounts.append([{"id": n, "owner": f"o{n % 40}", "amount": 1.0, "tags": ["x"]} for n in range(200)])
+        pipeline(environments, **changes).run()
+        stay = {owner for owner, _, _ in table_of("@dev", "accounts")}
+        assert 8 < len(stay) < 32
+        accounts.append(
+            [{"id": n, "owner": f"o{(n + 1) % 40}", "amount": 2.0, "tags": ["y"]} for n in range(200)]
+        )
+        accounts.delete([{"id": n} for n in range(0, 200, 7)])
+        pipeline(environments, **changes).run()
+        left = accounts.table().to_arrow().to_pylist()
+    wanted = sorted((row["owner"], row["amount"], tuple(row["tags"])) for row in left if row["owner"] in stay)
+    assert table_of("@dev", "accounts") == wanted
+
+
+def test_deletions_are_no_rows_of_a_topic_that_only_grows(environments: Path) -> None:
+    with virta.open(environments / "log") as log:
+        accounts = log.create_topic("accounts", {"id": int, "amount": float}, kind="update", keys=["id"])
+        accounts.append([{"id": 1, "amount": 1.0}, {"id": 2, "amount": 2.0}])
+        accounts.delete({"id": 1})
+        written = {
+            "name": "grow",
+            "engine": "local",
+            "log": str(environments / "log"),
+            "flow": {
+                "source": {"topic": "accounts"},
+                "sink": {"topic": "seen", "kind": "append", "keys": []},
+            },
+        }
+        Pipeline.of(written, base=environments).run()
+        assert [row["id"] for row in log.topic("seen")] == [1, 2]

@@ -43,6 +43,13 @@ class Flow:
         self.sink.check(outcome, origin.keys)
         return outcome
 
+    def fitted(self) -> Transform:
+        """The transformation, knowing whether the sink keeps a table as the source does."""
+        origin = self.source.origin()
+        if origin.kind != "update" or self.transform.sql is not None or not self.sink.deletes():
+            return self.transform
+        return dataclasses.replace(self.transform, keys=origin.keys)
+
     def close(self) -> None:
         self.source.close()
         self.sink.close()
@@ -99,7 +106,7 @@ class FlowRun:
         flow.check()  # the columns may have changed: a new one without a rule stops here
         self._watch(Step(flow=flow.name, what="planned", batch=number, rows=plan.rows or 0))
         place = self._journal.begin(number)
-        staged = self._engine.stage(flow.source, flow.transform, plan, place)
+        staged = self._engine.stage(flow.source, flow.fitted(), plan, place)
         self._watch(Step(flow=flow.name, what="staged", batch=number))
         record = Record(
             number=number,
@@ -177,7 +184,7 @@ def preview(flow: Flow, rows: int) -> Preview:
     if plan is None:
         raise NotFound(f"{flow.source.origin().description} holds no rows to show")
     wanted = _some(flow, plan.splits, rows)
-    transform = dataclasses.replace(flow.transform, provenance=False)
+    transform = dataclasses.replace(flow.fitted(), provenance=False)
     if transform.sql is not None:
         after = list(transform.after(queried(transform, wanted)))
     else:
@@ -189,7 +196,7 @@ def _some(flow: Flow, splits: Iterable[Split], rows: int) -> list[pa.RecordBatch
     """The first rows that the flow wants."""
     found: list[pa.RecordBatch] = []
     for split in splits:
-        for batch in flow.transform.before(flow.source.read(split)):
+        for batch in flow.fitted().before(flow.source.read(split)):
             found.append(batch.slice(0, rows))
             rows -= found[-1].num_rows
             if rows <= 0:

@@ -21,6 +21,7 @@ from virta.metadata.schemas import DELETED, OFFSET, TIMESTAMP
 from virta.pipelines.sources.base import PARTITION
 from virta.security.masking import MaskingKey, MaskingPlan, MaskPolicy, sample
 from virta.topics.filters import parse_filter
+from virta.topics.tombstones import empties
 
 PROVENANCE = (PARTITION, OFFSET, TIMESTAMP)
 _ABOUT_ROWS = frozenset((*PROVENANCE, DELETED))
@@ -50,6 +51,8 @@ class Transform:
     policy: MaskPolicy | None = None
     key: MaskingKey | None = None
     provenance: bool = False
+    # The keys of a table that the sink keeps as one: rows that are not wanted any more are deleted there.
+    keys: tuple[str, ...] = ()
 
     # -- before anything is read ----------------------------------------------------------------------
 
@@ -100,11 +103,9 @@ class Transform:
 
     def before(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows that are wanted at all."""
-        filter_ = None if self.where is None else parse_filter(self.where)
+        wanted = _Wanted(self)
         for batch in batches:
-            kept = batch if filter_ is None else filter_.apply(batch)
-            if self.sampling is not None and self.key is not None:
-                kept = kept.filter(sample(kept.column(self.sampling.by), self.sampling.share, self.key))
+            kept = wanted.of(batch)
             if kept.num_rows:
                 yield kept
 
@@ -114,6 +115,77 @@ class Transform:
         for batch in batches:
             if batch.num_rows:
                 yield from running.step(batch)
+
+
+class _Wanted:
+    """Which rows the sink is to have.
+
+    Of a table it is to have the newest row of each key, if that one is wanted. So a row that is
+    not wanted takes the place of an older one that was: it becomes a deletion. Where the key
+    alone decides, no older one was wanted either, and the row just goes.
+    """
+
+    def __init__(self, what: Transform) -> None:
+        self._what = what
+        self._filter = None if what.where is None else parse_filter(what.where)
+
+    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not self._what.keys or DELETED not in batch.schema.names:
+            for of in (self._passing, self._chosen):
+                mask = of(batch)
+                batch = batch if mask is None else batch.filter(mask)
+            return batch
+        deleted = batch.column(DELETED)
+        stays: pa.Array = pa.repeat(pa.scalar(True), batch.num_rows)
+        lives: pa.Array = pc.invert(deleted)
+        for mask, by_key in (
+            (self._passing(batch), self._filters_keys(batch.schema)),
+            (self._chosen(batch), self._samples_keys()),
+        ):
+            if mask is not None and by_key:
+                stays = pc.and_(stays, mask)
+            elif mask is not None:
+                lives = pc.and_(lives, mask)
+        return _with_deletions(batch, pc.invert(lives), self._what.keys).filter(stays)
+
+    def _passing(self, batch: pa.RecordBatch) -> pa.Array | None:
+        return None if self._filter is None else pc.fill_null(self._filter.mask(batch), False)
+
+    def _chosen(self, batch: pa.RecordBatch) -> pa.Array | None:
+        sampling, key = self._what.sampling, self._what.key
+        if sampling is None or key is None:
+            return None
+        return sample(batch.column(sampling.by), sampling.share, key)
+
+    def _filters_keys(self, schema: pa.Schema) -> bool:
+        if self._filter is None:
+            return False
+        try:
+            self._filter.check(pa.schema([schema.field(name) for name in self._what.keys]))
+        except UsageError:
+            return False
+        return True
+
+    def _samples_keys(self) -> bool:
+        return self._what.sampling is not None and self._what.sampling.by in self._what.keys
+
+
+def _with_deletions(batch: pa.RecordBatch, deleted: pa.Array, keys: tuple[str, ...]) -> pa.RecordBatch:
+    """The batch with these rows as deletions: of what they held, only their key is left."""
+    if not pc.any(deleted).as_py():
+        return batch
+    rows = pa.array(range(batch.num_rows), pa.int64())
+    places = pc.if_else(deleted, pa.scalar(batch.num_rows, pa.int64()), rows)
+    columns = []
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if field.name == DELETED:
+            columns.append(deleted)
+        elif field.name in keys or field.name in PROVENANCE:
+            columns.append(column)
+        else:
+            nothing = pa.nulls(1, field.type) if field.nullable else empties(field.type, 1)
+            columns.append(pa.concat_arrays([column, nothing]).take(places))
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 class _Running:

@@ -73,6 +73,10 @@ class Sink(ABC):
     def commit(self, batch: Batch) -> None:
         """Take the batch, unless it is there."""
 
+    def deletes(self) -> bool:
+        """Whether it is a table, from which rows can be deleted by their key."""
+        return False
+
     def head(self) -> Any:
         """What names all that is in it now."""
         return None

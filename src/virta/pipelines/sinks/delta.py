@@ -149,6 +149,9 @@ class DeltaSink(Sink):
             values, predicate=there
         ).execute()
 
+    def deletes(self) -> bool:
+        return self._mode == UPSERT
+
     def head(self) -> Any:
         table = self._table()
         return None if table is None else {"version": table.version()}

@@ -139,6 +139,9 @@ class IcebergSink(Sink):
                 _filled(rows, names, transaction.table_metadata.schema()), snapshot_properties=summary
             )
 
+    def deletes(self) -> bool:
+        return self._mode == UPSERT
+
     def head(self) -> Any:
         table = self._table()
         snapshot = None if table is None else table.current_snapshot()

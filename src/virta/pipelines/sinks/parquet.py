@@ -238,6 +238,9 @@ class ParquetSink(Sink):
             for path in small:
                 path.unlink()
 
+    def deletes(self) -> bool:
+        return self._mode == UPSERT
+
     def head(self) -> Any:
         return {"version": self._version()}
 

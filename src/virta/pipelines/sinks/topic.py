@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import virta
 from virta.errors import Conflict, NotFound, UsageError
@@ -146,6 +147,14 @@ class TopicSink(Sink):
             found.alter(schema=pa.schema([*found.schema, *(field.with_nullable(True) for field in missing)]))
         return found
 
+    def deletes(self) -> bool:
+        try:
+            found = self._found()
+        except NotFound:
+            found = None
+        kind = self._chosen("kind", "append") if found is None else found.config.kind
+        return str(kind) == "update"
+
     def head_if_there(self) -> Any:
         """As `head`, also where there is no log yet."""
         try:
@@ -211,8 +220,10 @@ def producer_of(flow: str) -> str:
 
 
 def _fitting(rows: pa.RecordBatch, topic: Any) -> pa.RecordBatch:
-    """The columns the topic takes; whether a row deletes only where the topic knows that."""
+    """The columns the topic takes; rows that delete only where the topic knows what that is."""
     deletes = str(topic.config.kind) == "update"
+    if not deletes and DELETED in rows.schema.names:
+        rows = rows.filter(pc.invert(rows.column(DELETED)))
     names = [
         name
         for name in rows.schema.names
