@@ -45,11 +45,9 @@ def erase(
       virta topic erase orders --where "user = 'ada'"
       virta topic erase users --key region=eu,id=7 --yes
     """
-    if (where is None) == (not keys):
-        raise UsageError("say which rows: with --where, or with --key")
     with open_log(invocation) as log:
         found = log.topic(name)
-        chosen: dict[str, Any] = {"where": where} if where is not None else {"keys": _keys(found, keys)}
+        chosen = chosen_rows(found, where, keys)
         would = found.erase(**chosen, dry_run=True)
         what = f'{count(would.rows, "row")} of topic "{name}"'
         if dry_run:
@@ -62,6 +60,13 @@ def erase(
         with Progress(invocation, f"erasing from {name}") as progress:
             done = found.erase(**chosen, progress=lambda size: progress.advance(bytes=size))
         note(invocation, f'erased {count(done.rows, "row")} of topic "{name}"')
+
+
+def chosen_rows(topic: Any, where: str | None, keys: tuple[str, ...]) -> dict[str, Any]:
+    """Which rows: what `erase` is called with."""
+    if (where is None) == (not keys):
+        raise UsageError("say which rows: with --where, or with --key")
+    return {"where": where} if where is not None else {"keys": _keys(topic, keys)}
 
 
 def _keys(topic: Any, given: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from virta.cli.output import note, print_record, print_records
 from virta.cli.progress import Progress
 from virta.cli.report import Exit
 from virta.cli.text import count
+from virta.cli.upkeep import compact, erase, verify
 from virta.errors import UsageError
 from virta.requests import parse_duration
 
@@ -36,6 +37,10 @@ def pipeline() -> None:
       virta pipeline preview pipeline.toml
       virta pipeline run pipeline.toml
     """
+
+
+for _command in (verify, compact, erase):
+    pipeline.add_command(_command)
 
 
 def _file(function: Function) -> Function:

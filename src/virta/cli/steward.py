@@ -69,7 +69,7 @@ def steward(
                 report = looking_after.run_once(
                     dry_run=dry_run, topic=topic, force=force, progress=_advancing(progress)
                 )
-            _print(invocation, report)
+            print_report(invocation, report)
             if once or dry_run:
                 break
             time.sleep(pause)
@@ -89,7 +89,7 @@ def _advancing(progress: Progress) -> Callable[[Any], None]:
     return advance
 
 
-def _print(invocation: Invocation, report: StewardReport) -> None:
+def print_report(invocation: Invocation, report: StewardReport) -> None:
     records = [_plain(dataclasses.asdict(part)) for part in report.partitions]
     if records:
         print_records(

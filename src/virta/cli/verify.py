@@ -60,8 +60,7 @@ def verify(context: click.Context, topic: str | None, against: tuple[str, ...]) 
     with open_log(invocation) as log:
         names = [topic] if topic is not None else log.topics()
         reports = {name: _verify(invocation, log, name, against) for name in names}
-        if not invocation.quiet:
-            _print(invocation, reports)
+        print_reports(invocation, reports)
     if not all(report.ok for report in reports.values()):
         context.exit(Exit.DAMAGED)
 
@@ -110,7 +109,9 @@ def problem_record(problem: Problem) -> dict[str, Any]:
     return dataclasses.asdict(problem)
 
 
-def _print(invocation: Invocation, reports: Mapping[str, VerifyReport]) -> None:
+def print_reports(invocation: Invocation, reports: Mapping[str, VerifyReport]) -> None:
+    if invocation.quiet:
+        return
     form = choose_form(invocation)
     records = [as_record(name, report) for name, report in reports.items()]
     if form == "json":

@@ -6,7 +6,7 @@ the old files has them open and reads on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,7 +90,6 @@ def rewrite(
     details: Mapping[str, Any] | None = None,
 ) -> Rewritten:
     """Write these neighbouring segments anew and put the result in force."""
-    in_force = seals(partition)
     rewriter = Rewriter(
         partition.files,
         partition.paths,
@@ -100,9 +99,24 @@ def rewrite(
         join=join,
         flags=flags,
         advance=advance,
-        is_outdated=lambda event: event.get("reason") != "erased" and event.get("seal") not in in_force,
+        is_outdated=outdated_but_for(set(seals(partition).values())),
     )
-    written = rewriter.write()
+    return take(partition, rewriter.write(), reason, details)
+
+
+def outdated_but_for(in_force: Container[str]) -> Callable[[Mapping[str, Any]], bool]:
+    """Which receipts nobody needs any more: of rewrites that are not in force; erasures are told for ever."""
+
+    def is_outdated(event: Mapping[str, Any]) -> bool:
+        return event.get("reason") != "erased" and event.get("seal") not in in_force
+
+    return is_outdated
+
+
+def take(
+    partition: Partition, written: Written, reason: str, details: Mapping[str, Any] | None = None
+) -> Rewritten:
+    """Put in force what was written, here or by another process."""
     put_in_force(partition, written, reason, details or {})
     return Rewritten(
         reason=reason,
@@ -126,9 +140,9 @@ def put_in_force(partition: Partition, written: Written, reason: str, details: M
         raise
 
 
-def seals(partition: Partition) -> set[str]:
+def seals(partition: Partition) -> dict[Entry, str]:
     """What receipts call the rewritten segments that are in force."""
-    found: set[str] = set()
+    found: dict[Entry, str] = {}
     with partition.view() as view:
 
         def look() -> None:
@@ -136,7 +150,7 @@ def seals(partition: Partition) -> set[str]:
             for index, entry in enumerate(view.manifest.segments):
                 if entry.flags & manifest.REWRITTEN:
                     data = view.segment(index).read_chain(0, entry.blocks * HEADER_SIZE)
-                    found.add(blake3(data).hexdigest())
+                    found[entry] = blake3(data).hexdigest()
 
         view.settled(look)
     return found

@@ -112,7 +112,7 @@ class SparkEngine(Engine):
             transform=transform, filtered=transform.sql is not None or not native, directory=directory
         )
         made = _staging_writer(job)
-        _register(spark, made)
+        register(spark, made)
         frame.write.format(made.name()).mode("append").save()
         manifest = directory / _MANIFEST
         if not manifest.exists():
@@ -130,11 +130,12 @@ class SparkEngine(Engine):
         return self._registered(_row_source(job), "virta_rows")
 
     def _registered(self, kind: type[DataSource], name: str) -> DataFrame:
-        _register(self.session, kind)
+        register(self.session, kind)
         return self.session.read.format(name).load()
 
 
-def _register(spark: SparkSession, kind: type[DataSource]) -> None:
+def register(spark: SparkSession, kind: type[DataSource]) -> None:
+    """Let the session know a data source that was made for one job."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a job replaces the one before it, as it should
         spark.dataSource.register(kind)

@@ -103,17 +103,22 @@ class Found:
         return int(self.entry.data_length * (1 - self.dead / max(1, self.rows)))
 
     def mask(self, index: int) -> npt.NDArray[np.bool_]:
-        start, stop = int(self.starts[index]), int(self.starts[index + 1])
-        first = start // 8
-        bits = np.unpackbits(self.live[first : (stop + 7) // 8])
-        found: npt.NDArray[np.bool_] = bits[start - 8 * first : stop - 8 * first].astype(np.bool_)
-        return found
+        return live_rows(self.live, self.starts, index)
 
     def drop(self, rows: Indices) -> None:
         bits = np.unpackbits(self.live)
         bits[rows] = 0
         self.live = np.packbits(bits)
         self.dead += len(rows)
+
+
+def live_rows(live: npt.NDArray[np.uint8], starts: Indices, index: int) -> npt.NDArray[np.bool_]:
+    """Which rows of a block live, of a bit for each row of its segment."""
+    start, stop = int(starts[index]), int(starts[index + 1])
+    first = start // 8
+    bits = np.unpackbits(live[first : (stop + 7) // 8])
+    found: npt.NDArray[np.bool_] = bits[start - 8 * first : stop - 8 * first].astype(np.bool_)
+    return found
 
 
 class KeyScan:
@@ -131,14 +136,14 @@ class KeyScan:
 
     def pass_over(self, segment: Segment, count: int) -> None:
         """Take in the keys of the segment that is appended to; none of its rows go."""
-        for start, stop in _portions(_starts(segment, count)):
+        for start, stop in portions(row_starts(segment, count)):
             self._look(segment, start, stop, None)
 
     def look(self, segment: Segment) -> Found:
-        starts = _starts(segment, segment.entry.blocks)
+        starts = row_starts(segment, segment.entry.blocks)
         live = np.ones(int(starts[-1]), dtype=np.bool_)
         found = Found(segment=segment, live=np.zeros(0, np.uint8), starts=starts)
-        for start, stop in _portions(starts):
+        for start, stop in portions(starts):
             self._look(segment, start, stop, (found, live))
         found.live = np.packbits(live)
         found.dead = int(len(live) - np.count_nonzero(live))
@@ -147,7 +152,7 @@ class KeyScan:
     def _look(
         self, segment: Segment, start: int, stop: int, into: tuple[Found, npt.NDArray[np.bool_]] | None
     ) -> None:
-        columns, deleted, times = self._columns(segment, start, stop)
+        columns, deleted, times = read_keys(segment, start, stop, self._keys)
         if not len(times):
             return
         hashes = hash_columns(columns)
@@ -181,37 +186,39 @@ class KeyScan:
         found.deletions = np.concatenate([found.deletions, rows + first])
         found.deletion_hashes = np.concatenate([found.deletion_hashes, hashes[rows]])
 
-    def _columns(
-        self, segment: Segment, start: int, stop: int
-    ) -> tuple[list[pa.Array], Any, npt.NDArray[np.int64]]:
-        """Key columns, whether each row is a deletion (None: there are none), and times."""
-        has_deleted = segment.schema.get_field_index(DELETED) >= 0
-        wanted = [*self._keys, *([DELETED] if has_deleted else []), "_timestamp"]
-        batches = [
-            stored.decode().select(wanted) for stored in _blocks(segment, start, stop) if stored.header.rows
-        ]
-        if not batches:
-            return [], None, np.zeros(0, np.int64)
-        table = pa.Table.from_batches(batches).combine_chunks()
-        columns = [_one_array(table.column(key)) for key in self._keys]
-        deleted = None
-        if has_deleted:
-            deleted = _one_array(table.column(DELETED)).to_numpy(zero_copy_only=False)
-            deleted = deleted if deleted.any() else None
-        times = _one_array(table.column("_timestamp")).view(pa.int64()).to_numpy()
-        return columns, deleted, times
+
+def read_keys(
+    segment: Segment, start: int, stop: int, keys: Sequence[str]
+) -> tuple[list[pa.Array], Any, npt.NDArray[np.int64]]:
+    """Of some blocks: key columns, whether each row is a deletion (None: there are none), and times."""
+    has_deleted = segment.schema.get_field_index(DELETED) >= 0
+    wanted = [*keys, *([DELETED] if has_deleted else []), "_timestamp"]
+    batches = [
+        stored.decode().select(wanted) for stored in _blocks(segment, start, stop) if stored.header.rows
+    ]
+    if not batches:
+        return [], None, np.zeros(0, np.int64)
+    table = pa.Table.from_batches(batches).combine_chunks()
+    columns = [_one_array(table.column(key)) for key in keys]
+    deleted = None
+    if has_deleted:
+        deleted = _one_array(table.column(DELETED)).to_numpy(zero_copy_only=False)
+        deleted = deleted if deleted.any() else None
+    times = _one_array(table.column("_timestamp")).view(pa.int64()).to_numpy()
+    return columns, deleted, times
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
-def _starts(segment: Segment, count: int) -> Indices:
+def row_starts(segment: Segment, count: int) -> Indices:
+    """The first row of each block, and how many there are."""
     headers = chain.as_array(segment.read_chain(0, count * HEADER_SIZE))
     return np.concatenate([[0], np.cumsum(headers["rows"].astype(np.int64))])
 
 
-def _portions(starts: Indices) -> list[tuple[int, int]]:
+def portions(starts: Indices) -> list[tuple[int, int]]:
     """Runs of blocks of a bounded number of rows, newest first."""
     found = []
     stop = len(starts) - 1

@@ -124,7 +124,7 @@ class Rewriting:
         progress: Callable[[Progress], None] | None,
     ) -> Iterator[Rewritten]:
         if sizes.seals_active or (force and sizes.active):
-            _seal(partition)
+            seal(partition)
         found = compaction.scan(partition, config, now_us)
         told = _Told(partition, COMPACTED, sum(each.entry.data_length for each in found), progress)
         done = False
@@ -137,7 +137,7 @@ class Rewriting:
             self._in_vain[partition.paths.root] = (sizes.total, sizes.new)
 
 
-def _seal(partition: Partition) -> None:
+def seal(partition: Partition) -> None:
     """Writing goes on in a new segment, so that the rows so far can be rewritten."""
     with partition.writing() as committer:
         if any(header.rows for header in _headers(committer.view)):

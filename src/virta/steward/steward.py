@@ -122,7 +122,7 @@ class Steward:
             ):
                 if not dry_run:
                     self._log.record_event(event_of(partition, done.reason, done, topic_version=version))
-                yield _rewritten(partition, done)
+                yield report_of(partition, done)
             return
         except (NotFound, Locked):
             return
@@ -224,7 +224,8 @@ def _report(
     return dataclasses.replace(place, **dataclasses.asdict(removal), sealed=plan.seal, reason=plan.reason)
 
 
-def _rewritten(partition: Partition, done: Rewritten) -> PartitionReport:
+def report_of(partition: Partition, done: Rewritten) -> PartitionReport:
+    """A rewrite as a round of the steward reports it."""
     return PartitionReport(
         topic=partition.identity.topic,
         partition=partition.identity.number,

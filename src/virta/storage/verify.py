@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -70,11 +70,15 @@ def verify_partition(
     *,
     heads: Iterable[str] = (),
     progress: Callable[[Progress], None] | None = None,
+    walk: Callable[[Context, Entry, Place, State], Walk] = SegmentWalk,
 ) -> VerifyReport:
-    """Check everything that is stored of a partition; `heads` noted earlier must be in its chain."""
+    """Check everything that is stored of a partition; `heads` noted earlier must be in its chain.
+
+    `walk` looks at a segment: here and now, or it tells what another process has found there.
+    """
     wanted = {parse_head(head) for head in heads}
     context = Context(files, paths, identity, schema_of, wanted, progress)
-    return _Verification(context).run()
+    return _Verification(context, walk).run()
 
 
 def parse_head(text: str) -> bytes:
@@ -116,9 +120,19 @@ class _Rewritten(Exception):
     """A segment was rewritten before its turn came."""
 
 
+class Walk(Protocol):
+    """One pass over a segment: what it found, and where the next one begins."""
+
+    found: Found
+    place: Place
+
+    def run(self) -> None: ...
+
+
 class _Verification:
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, walk: Callable[[Context, Entry, Place, State], Walk]) -> None:
         self.context = context
+        self.walk = walk
         self.files = context.files
         self.paths = context.paths
         self.topic = context.identity.topic
@@ -165,7 +179,7 @@ class _Verification:
                 first = self.context.manifest().segments[0]
                 if entry.base >= first.base:
                     raise _Rewritten
-                place = _after(entry, place)
+                place = after(entry, place)
                 continue
             place = self._segment(entry, place)
         self._look_at_start(first)
@@ -228,7 +242,7 @@ class _Verification:
     def _segment(self, entry: Entry, place: Place) -> Place:
         for attempt in range(_ATTEMPTS):
             known = self.context.state() or State()
-            walk = SegmentWalk(self.context, entry, place, known)
+            walk = self.walk(self.context, entry, place, known)
             walk.run()
             is_damaged = any(problem.severity == "damage" for problem in walk.found.problems)
             if is_damaged and self._is_removed(entry):
@@ -240,7 +254,7 @@ class _Verification:
         self.found.add(walk.found)
         if not entry.is_active:
             self._look_at_statistics(entry)
-        return walk.place if entry.is_active else _after(entry, walk.place)
+        return walk.place if entry.is_active else after(entry, walk.place)
 
     def _look_at_statistics(self, entry: Entry) -> None:
         """Statistics are derived: damaged ones are never believed, so they are worth a warning only."""
@@ -387,7 +401,7 @@ class _Verification:
             self.found.distrust(first.base)
 
 
-def _after(entry: Entry, place: Place) -> Place:
+def after(entry: Entry, place: Place) -> Place:
     """Where the next segment begins, whatever was found in this one."""
     return Place(
         offset=entry.end,

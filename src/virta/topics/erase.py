@@ -15,7 +15,7 @@ exports and other topics are not touched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from virta.storage import manifest
 from virta.storage.files import sync_directory
 from virta.storage.layout import TORN_MARK
 from virta.storage.manifest import Entry
-from virta.storage.rewrite import SourcesChanged, rewritable, rewriting_alone, unlink_asides
+from virta.storage.rewrite import Keep, SourcesChanged, rewritable, rewriting_alone, unlink_asides
 from virta.storage.segment import Segment, StoredBlock
 from virta.topics.filters import Filter
 from virta.topics.key_values import KeyReader
@@ -154,18 +154,14 @@ class Eraser:
                 yield self._rewrite(segment, masks, entry)
 
     def _rewrite(self, segment: Segment, masks: dict[int, Mask], entry: Entry) -> Rewritten:
-        def keep(_: int, index: int, __: StoredBlock) -> Mask | None:
-            mask = masks.get(index)
-            return None if mask is None else ~mask
-
         return rewrite(
             self._partition,
             [segment],
-            keep,
+            keep_but(masks),
             REASON,
             compression=self._config.compression,
             join=False,
-            flags=entry.flags & (manifest.COMPACTED | manifest.JOINED),
+            flags=flags_kept(entry),
             advance=self._advance,
         )
 
@@ -188,23 +184,41 @@ class Eraser:
     def rows(self) -> Iterator[pa.RecordBatch]:
         """The rows that match."""
         for segment, count in self._segments():
-            for stored in _blocks(segment, count):
-                batch = self._decoded(stored)
-                mask = self._match(batch)
-                if mask is not None:
-                    yield batch.filter(pa.array(mask))
+            for _, batch, mask in matches(segment, count, self._schema, self._match):
+                yield batch.filter(pa.array(mask))
 
     def _matches(self, segment: Segment, count: int) -> Iterator[tuple[int, Mask]]:
         """The blocks that hold such rows, and which."""
-        for index, stored in enumerate(_blocks(segment, count)):
-            if stored.header.rows:
-                mask = self._match(self._decoded(stored))
-                if mask is not None:
-                    yield index, mask
+        for index, _, mask in matches(segment, count, self._schema, self._match):
+            yield index, mask
 
-    def _decoded(self, stored: StoredBlock) -> pa.RecordBatch:
-        batch = stored.decode()
-        return batch if batch.schema is self._schema else unify(batch, self._schema)
+
+def keep_but(masks: Mapping[int, Mask]) -> Keep:
+    """Which rows stay, where these go from the blocks of one segment."""
+
+    def keep(_: int, index: int, __: StoredBlock) -> Mask | None:
+        mask = masks.get(index)
+        return None if mask is None else ~mask
+
+    return keep
+
+
+def flags_kept(entry: Entry) -> int:
+    """What a segment still is when rows went from it."""
+    return entry.flags & (manifest.COMPACTED | manifest.JOINED)
+
+
+def matches(
+    segment: Segment, count: int, schema: pa.Schema, match: Match
+) -> Iterator[tuple[int, pa.RecordBatch, Mask]]:
+    """The blocks of a segment that hold rows that match: place, rows, and which of them."""
+    for index, stored in enumerate(_blocks(segment, count)):
+        if stored.header.rows:
+            batch = stored.decode()
+            batch = batch if batch.schema is schema else unify(batch, schema)
+            mask = match(batch)
+            if mask is not None:
+                yield index, batch, mask
 
 
 def _blocks(segment: Segment, count: int) -> Iterator[StoredBlock]:
@@ -226,11 +240,12 @@ def erase_rows(
     dry_run: bool,
     on_done: Callable[[Partition, list[Rewritten]], None],
     advance: Callable[[int], None] = lambda _: None,
+    kind: Callable[..., Eraser] = Eraser,
 ) -> Erasure:
-    """Erase the rows that a condition or some keys name, in all partitions."""
+    """Erase the rows that a condition or some keys name, in all partitions. `kind` does the work."""
 
     def eraser(partition: Partition, match: Match) -> Eraser:
-        return Eraser(partition, config, schema, match, advance)
+        return kind(partition, config, schema, match, advance)
 
     if where is not None:
         match = match_filter(where)

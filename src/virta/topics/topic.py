@@ -20,7 +20,7 @@ from virta.topics.append import Appender, finish_change
 from virta.topics.changes import Changes, ChangesFrom
 from virta.topics.configuration import changed_config
 from virta.topics.difference import Difference
-from virta.topics.erase import erase_rows, keys_of
+from virta.topics.erase import Eraser, erase_rows, keys_of
 from virta.topics.events import ALTERED, ERASED, LOCKED, SCHEMA_CHANGED, EventLog
 from virta.topics.filters import parse_filter
 from virta.topics.groups.coordinator import GroupCoordinator
@@ -474,6 +474,18 @@ class Topic:
         meanwhile are not looked at; backups and other topics are not touched. `progress` is told
         how many bytes were rewritten.
         """
+        return self.erase_by(Eraser, where=where, keys=keys, dry_run=dry_run, progress=progress)
+
+    def erase_by(
+        self,
+        kind: Callable[..., Eraser],
+        *,
+        where: str | None = None,
+        keys: Any = None,
+        dry_run: bool = False,
+        progress: Any = None,
+    ) -> Erasure:
+        """As `erase`, with the work done by this kind of eraser."""
         check_not_internal(self.name, "erased from")
         record = self._fresh()
         if not record.config.row_deletion and not dry_run:
@@ -501,6 +513,7 @@ class Topic:
             dry_run=dry_run,
             on_done=self._note_erasures,
             advance=progress or (lambda _: None),
+            kind=kind,
         )
 
     def _note_erasures(self, stored: StoredPartition, done: list[Rewritten]) -> None:
