@@ -44,7 +44,11 @@ def fill(log: Log, seed: int, *, partitions: int = 1, tombstone_age: str = "7d")
     )
     for turn in range(40):
         rows = [
-            {"region": chance.choice(["eu", "us"]), "id": chance.randrange(300), "email": f"{turn}-{n}-{chance.randbytes(40).hex()}"}
+            {
+                "region": chance.choice(["eu", "us"]),
+                "id": chance.randrange(300),
+                "email": f"{turn}-{n}-{chance.randbytes(40).hex()}",
+            }
             for n in range(100)
         ]
         users.append(rows)
