@@ -16,7 +16,7 @@ from functools import partial
 import pyarrow as pa
 
 from bench.experiments.timing import best_us
-from virta.storage import block, chain
+from virta.storage import block, chain, encode
 from virta.topics.single import SingleRow
 
 SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
@@ -33,7 +33,7 @@ def apart(prepared: list[block.Prepared], previous: bytes, descriptor: int) -> N
     os.pwrite(descriptor, b"".join(each.record for each in stamped), 1 << 20)
 
 
-def joined(batches: list[pa.RecordBatch], encoder: block.Encoder, previous: bytes, descriptor: int) -> None:
+def joined(batches: list[pa.RecordBatch], encoder: encode.Encoder, previous: bytes, descriptor: int) -> None:
     """The rows put into one batch and encoded, all of it under the lock."""
     whole = encoder.prepare(pa.concat_batches(batches))
     stamped = block.stamp(whole, 0, 1, previous, 4096, 1, 0)
@@ -43,7 +43,7 @@ def joined(batches: list[pa.RecordBatch], encoder: block.Encoder, previous: byte
 
 def main() -> None:
     previous = chain.genesis(bytes(16), bytes(16), 0)
-    encoder, single = block.Encoder(SCHEMA), SingleRow(SCHEMA, (), row_limit_bytes=1 << 20)
+    encoder, single = encode.Encoder(SCHEMA), SingleRow(SCHEMA, (), row_limit_bytes=1 << 20)
     print(
         f"{'rows':>6}  {'apart':>9}  {'joined':>9}   µs under the lock   {'apart':>7}  {'joined':>7}   bytes"
     )

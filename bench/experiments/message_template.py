@@ -15,7 +15,7 @@ from functools import partial
 import pyarrow as pa
 
 from bench.experiments.timing import best_us
-from virta.storage import block, chain
+from virta.storage import block, chain, encode
 from virta.topics.single import SingleRow
 
 SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
@@ -26,7 +26,7 @@ def rows(count: int) -> list[dict[str, bytes]]:
     return [{"key": b"key-%d" % number, "value": b"v" * 100} for number in range(count)]
 
 
-def patched(encoder: block.Encoder, batch: pa.RecordBatch, previous: bytes) -> None:
+def patched(encoder: encode.Encoder, batch: pa.RecordBatch, previous: bytes) -> None:
     block.stamp(encoder.prepare(batch), 0, 1, previous, 4096, 1, 0)
 
 
@@ -54,7 +54,7 @@ def main() -> None:
     )
     for count in (1, 100, 1000):
         batch = pa.RecordBatch.from_pylist(rows(count), schema=SCHEMA)
-        encoder = block.Encoder(SCHEMA)
+        encoder = encode.Encoder(SCHEMA)
         figures = [best_us(partial(patched, encoder, batch, previous)), best_us(partial(rebuilt, batch))]
         text = "  ".join(f"{figure:9.2f}" for figure in figures)
         if count == 1:

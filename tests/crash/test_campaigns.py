@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections import Counter
@@ -50,6 +51,21 @@ def test_a_whole_log_after_a_power_loss() -> None:
         record = powerloss_log.make_history(root / "live", rng, 12)
         for state in power.sample(record, rng, 60):
             assert powerloss_log.check_state(state, root / "cut") == [], (state.cut, state.fates)
+
+
+def test_a_change_that_another_process_finishes_outlasts_a_power_loss() -> None:
+    """Killed anywhere in a change; somebody else then appends, which finishes it; then the power goes."""
+    rng = random.Random(1)
+    for kill_in in range(40):
+        with scratch("virta-power") as root:
+            record = powerloss_log.change_cut_short(root / "live", kill_in)
+            if record is None:
+                break
+            for state in itertools.chain(
+                power.sample(record, rng, 4), (power.after_all(record, rng) for _ in range(8))
+            ):
+                assert powerloss_log.check_state(state, root / "cut") == [], (kill_in, state.fates)
+    assert 5 < kill_in < 39
 
 
 @pytest.mark.parametrize("durability", Durability)

@@ -10,8 +10,8 @@ import pytest
 
 from virta.errors import StorageFailed
 from virta.memory.turns import Turns, _Ticket
-from virta.storage.block import prepare
 from virta.storage.commit import Append
+from virta.storage.encode import prepare
 
 _ROW = prepare(pa.RecordBatch.from_pydict({"n": [1]}))
 _LONG = 30.0

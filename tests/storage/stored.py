@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from virta.storage import block
+from virta.storage import block, encode
 from virta.storage.commit import Append, Committer
 from virta.storage.create import create_partition
 from virta.storage.files import Files, OperatingSystemFiles
@@ -83,7 +83,7 @@ class Stored:
             [pa.array(range(start, start + rows)), pa.array([f"user {n:0{width}}" for n in range(rows)])],
             schema=USER,
         )
-        append = Append(block.prepare(batch), 1)
+        append = Append(encode.prepare(batch), 1)
         self.committer.commit([append])
         if append.error is not None:
             raise append.error

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from virta.errors import DamageError, UsageError, VirtaError
 from virta.log import Log
 from virta.metadata.catalog import parse_record
-from virta.storage import block, chain, manifest, message, state
+from virta.storage import block, chain, encode, manifest, message, state
 from virta.storage.chain import HEADER_SIZE
 from virta.storage.files import OperatingSystemFiles
 from virta.storage.rebuild import mend_chain
@@ -194,7 +194,7 @@ def test_a_header_that_follows_from_the_one_before_but_lies(
 def _forge(prepared_at: Callable[[bytearray], None]) -> bytes:
     """A block whose digest is right, but whose metadata was changed before it was made."""
     stamped = block.stamp(
-        block.prepare(batch_of(range(4))),
+        encode.prepare(batch_of(range(4))),
         base_offset=0,
         timestamp=1,
         previous=bytes(32),

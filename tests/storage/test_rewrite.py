@@ -14,7 +14,7 @@ import pytest
 
 from tests.storage.stored import Stored, flip
 from virta.errors import Corrupt
-from virta.storage import block, chain, manifest, trail
+from virta.storage import chain, encode, manifest, trail
 from virta.storage.chain import HEADER_SIZE
 from virta.storage.commit import Append
 from virta.storage.files import OperatingSystemFiles
@@ -187,7 +187,7 @@ def test_columns_of_all_kinds_come_out_as_they_were(tmp_path: Path, compression:
     ]
     for at in range(0, 40, 4):
         batch = pa.RecordBatch.from_pylist(rows[at : at + 4], schema=user)
-        append = Append(block.prepare(batch, compression), 1)
+        append = Append(encode.prepare(batch, compression), 1)
         stored.committer.commit([append])
         assert append.error is None
     stored.roll()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.storage.stored import Stored
 from virta.errors import Corrupt
-from virta.storage import block, statistics
+from virta.storage import encode, statistics
 from virta.storage.commit import Append
 from virta.storage.segment import Segment
 from virta.storage.statistics import SegmentStatistics, compute, load, make, narrow, parse, round_up, to_bytes
@@ -126,7 +126,7 @@ def test_where_nothing_can_be_written_the_read_goes_on(
 def bounds_of(tmp_path: Path, array: pa.Array) -> Any:
     user = pa.schema([pa.field("x", array.type)])
     stored = Stored(tmp_path, user=user)
-    append = Append(block.prepare(pa.record_batch([array], schema=user)), 1)
+    append = Append(encode.prepare(pa.record_batch([array], schema=user)), 1)
     stored.committer.commit([append])
     assert append.error is None
     stored.roll()

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from virta.errors import Corrupt, SchemaMismatch, TooLarge, UsageError
 from virta.metadata.schemas import written_schema
-from virta.storage import block, message
+from virta.storage import block, encode, message
 from virta.storage.block import Prepared
 from virta.storage.commit import TopicChanged
 from virta.topics.append import Form
@@ -56,7 +56,7 @@ class Intake:
             self._columns = written_schema(self._schemas.version(record.schema_version))
             form = self._form = Form(record, self._columns)
             self._known = None
-            empty, _ = block.layout_of(pa.RecordBatch.from_pylist([], schema=self._columns))
+            empty, _ = encode.layout_of(pa.RecordBatch.from_pylist([], schema=self._columns))
             self._shape = len(empty.nodes), len(empty.buffers)
         return form
 
@@ -82,7 +82,7 @@ class Intake:
                 )
             if start or pieces[0] is not checked:
                 return form.encoder.prepare(pieces[0])
-        return block.with_leading(layout, columns, b"", batch.num_rows)
+        return encode.with_leading(layout, columns, b"", batch.num_rows)
 
     def _layout(self, body: memoryview) -> tuple[int, message.BatchLayout]:
         """Where the record batch begins, and where its buffers lie."""

@@ -19,6 +19,8 @@ from virta.storage.segment import StoredBlock
 _OVERHEAD_BYTES = 1024
 # Buffers tell the log's budget of their growth in steps of this size, not for every block.
 _BUDGET_STEP_BYTES = 256 * 1024
+# Over a bound, so much more is let go of, so that the next blocks find room without looking again.
+_EATEN_AHEAD_BYTES = 16 * 1024
 # Readers this many rows from the end are served by walking back; others by bisection.
 _NEAR_ROWS = 64
 
@@ -89,6 +91,8 @@ class TailBuffer:
         if abs(self._bytes - self._told_bytes) >= _BUDGET_STEP_BYTES:
             self._tell()
         over = max(self._budget.over_bytes, self._bytes - self._limit_bytes)
+        if over > 0:
+            over += min(_EATEN_AHEAD_BYTES, self._limit_bytes // 16)
         held = self._blocks
         while over > 0 and len(held) > 1:
             header = held[0].header

@@ -14,7 +14,7 @@ and its fields agree with its place (schema version, rows). Columns `_offset` an
 `_timestamp` come first and are never compressed: they are stamped under the lock,
 when the rest has long been built.
 
-`prepare` does all that can be done before the lock; `stamp` the little that is left.
+`encode` does all that can be done before the lock; `stamp` the little that is left.
 This module opens no file and reads no clock.
 """
 
@@ -25,7 +25,7 @@ import os
 import struct
 import weakref
 from binascii import hexlify
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,6 @@ from blake3 import blake3
 from virta.errors import Corrupt, TooLarge, UsageError
 from virta.storage import chain, message
 from virta.storage.chain import FIELDS, FIELDS_SIZE, Header
-from virta.types import Compression
 
 SALT_SIZE = 16
 DIGEST_SIZE = 32
@@ -48,36 +47,23 @@ BLOCK_LIMIT_BYTES = 16 * 1024 * 1024
 # fast as three; larger ones are hashed and written from where their parts lie.
 _JOIN_LIMIT_BYTES = 1024 * 1024
 
-_Q = struct.Struct("<q")
 _QQ = struct.Struct("<qq")
-_PLACE = struct.Struct("<II")
-_QQQQ = struct.Struct("<4q")
-_QQQQQQQQ = struct.Struct("<8q")
+_RECORD = struct.Struct(FIELDS.format + f"{DIGEST_SIZE}s{DIGEST_SIZE}s")
+_new_tuple = tuple.__new__  # what a named tuple does to make one, without a call of its own
 _NOT_COMPRESSED = struct.pack("<q", -1)
-_LEADING = 2  # the columns _offset and _timestamp
 _LEADING_FIELDS = [
     pa.field("_offset", pa.int64(), nullable=False),
     pa.field("_timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
 ]
-_CODECS = {Compression.LZ4: "lz4", Compression.ZSTD: "zstd"}
-
-_templates: dict[tuple[int, int, int | None, int], message.Template] = {}
-
-
-def _template(nodes: int, buffers: int, codec: int | None, variadic: int) -> message.Template:
-    key = (nodes, buffers, codec, variadic)
-    found = _templates.get(key)
-    if found is None:
-        found = _templates[key] = message.build_template(
-            nodes=nodes, buffers=buffers, fields_size=FIELDS_DIGITS, codec=codec, variadic=variadic
-        )
-    return found
 
 
 class Prepared:
-    """A block but for what is only known under the lock: offsets, time, salt and digest."""
+    """A block but for what is only known under the lock: offsets, time, salt and digest.
 
-    __slots__ = ("body", "codec", "dictionaries", "fields_at", "flags", "head", "rows", "size")
+    `parts` are the columns' bytes, one after another; they are put together with the rest.
+    """
+
+    __slots__ = ("codec", "dictionaries", "fields_at", "flags", "head", "parts", "rows", "size")
 
     def __init__(
         self,
@@ -85,7 +71,7 @@ class Prepared:
         dictionaries: bytes,
         head: bytes | bytearray,
         fields_at: int,
-        body: Any,
+        parts: Sequence[Any],
         codec: int | None,
         flags: int,
         size: int = 0,
@@ -94,174 +80,25 @@ class Prepared:
         self.dictionaries = dictionaries
         self.head = head
         self.fields_at = fields_at
-        self.body = body
+        self.parts = parts
         self.codec = codec
         self.flags = flags
-        self.size = size or len(dictionaries) + len(head) + _leading_size(rows, codec) + len(body)
+        self.size = size or sum(map(len, (dictionaries, head, *parts))) + leading_size(rows, codec)
+
+    @property
+    def body(self) -> Any:
+        """The columns' bytes in one piece."""
+        return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
 
 
-def _leading_size(rows: int, codec: int | None) -> int:
+def leading_size(rows: int, codec: int | None) -> int:
     return 16 * rows if codec is None or not rows else 16 * rows + 16
-
-
-def _leading_buffers(rows: int, codec: int | None) -> bytes:
-    """(offset, length) of validity and values of the two leading columns."""
-    each = 8 * rows if codec is None or not rows else 8 * rows + 8
-    return _QQQQQQQQ.pack(0, 0, 0, each, each, 0, each, each)
 
 
 def _leading_body(rows: int, codec: int | None, base_offset: int, timestamp: int) -> bytes:
     mark = b"" if codec is None or not rows else _NOT_COMPRESSED
     offsets = np.arange(base_offset, base_offset + rows, dtype="<i8").tobytes()
     return mark + offsets + mark + struct.pack("<q", timestamp) * rows
-
-
-class Encoder:
-    """Encodes batches of one schema: the user's columns, with `_headers`, without the two leading ones."""
-
-    def __init__(self, schema: pa.Schema, compression: Compression = Compression.NONE) -> None:
-        dictionaries = any(_holds_dictionary(field.type) for field in schema)
-        self._plain = compression is Compression.NONE and not dictionaries
-        # unify_dictionaries is for files; here each block carries its own dictionaries whole
-        self._options = pa.ipc.IpcWriteOptions(compression=_CODECS.get(compression), unify_dictionaries=False)
-        self._known: message.KnownLayout | None = None
-
-    def prepare(self, batch: pa.RecordBatch) -> Prepared:
-        if self._plain:
-            return self._prepare_plain(memoryview(batch.serialize()), batch.num_rows)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema, options=self._options) as writer:
-            writer.write_batch(batch)
-        view = memoryview(sink.getvalue())
-        at = _skip(view, 0, message.SCHEMA_MESSAGE)
-        start = at
-        while (head := message.parse_head(view[at:])).kind == message.DICTIONARY_MESSAGE:
-            at += head.size
-        body = view[at + head.metadata_length : at + head.size]
-        return with_leading(message.parse_batch(head), body, bytes(view[start:at]), batch.num_rows)
-
-    def _prepare_plain(self, encoded: memoryview, rows: int) -> Prepared:
-        """The short way: pyarrow's metadata of one schema has one form, which is learned once."""
-        known = self._known
-        layout = known.read(encoded) if known is not None else None
-        if layout is None or known is None:
-            head = message.parse_head(encoded)
-            layout = message.parse_batch(head)
-            self._known = message.KnownLayout.learn(encoded)
-            return with_leading(layout, encoded[head.metadata_length : head.size], b"", rows)
-        return with_leading(layout, encoded[known.size :], b"", rows)
-
-
-def prepare(batch: pa.RecordBatch, compression: Compression = Compression.NONE) -> Prepared:
-    """Encode one batch."""
-    return Encoder(batch.schema, compression).prepare(batch)
-
-
-def _skip(view: memoryview, at: int, kind: int) -> int:
-    head = message.parse_head(view[at:])
-    if head.kind != kind:
-        raise Corrupt("an Arrow stream does not begin with its schema")
-    return at + head.size
-
-
-def _holds_dictionary(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        return True
-    return any(_holds_dictionary(kind.field(index).type) for index in range(kind.num_fields))
-
-
-def with_leading(layout: message.BatchLayout, body: memoryview, dictionaries: bytes, rows: int) -> Prepared:
-    """Put the leading columns before an encoded batch of the user's columns."""
-    buffers = np.frombuffer(layout.buffers, "<i8").copy()
-    buffers[::2] += _leading_size(rows, layout.codec)
-    return assemble(
-        rows=rows,
-        nodes=layout.nodes,
-        buffers=buffers.tobytes(),
-        variadic=layout.variadic,
-        codec=layout.codec,
-        body=body,
-        dictionaries=dictionaries,
-    )
-
-
-def assemble(
-    *,
-    rows: int,
-    nodes: bytes,
-    buffers: bytes,
-    body: Any,
-    variadic: bytes = b"",
-    codec: int | None = None,
-    dictionaries: bytes = b"",
-) -> Prepared:
-    """A prepared block from the places of its columns; `buffers` already lie behind the leading ones."""
-    template = _template(
-        len(nodes) // 16 + _LEADING, len(buffers) // 16 + 2 * _LEADING, codec, len(variadic) // 8
-    )
-    head = bytearray(template.data)
-    _Q.pack_into(head, template.length_at, rows)
-    _Q.pack_into(head, template.body_length_at, _leading_size(rows, codec) + len(body))
-    at = template.nodes_at
-    _QQQQ.pack_into(head, at, rows, 0, rows, 0)
-    head[at + 32 : at + 32 + len(nodes)] = nodes
-    at = template.buffers_at
-    head[at : at + 64] = _leading_buffers(rows, codec)
-    head[at + 64 : at + 64 + len(buffers)] = buffers
-    if variadic:
-        head[template.variadic_at : template.variadic_at + len(variadic)] = variadic
-    flags = chain.DICTIONARIES if dictionaries else 0
-    return Prepared(rows, dictionaries, head, template.fields_at, body, codec, flags)
-
-
-def layout_of(batch: pa.RecordBatch) -> tuple[message.BatchLayout, bytes]:
-    """Where the buffers of a batch of the user's columns lie, and the body that holds them."""
-    encoded = memoryview(batch.serialize())
-    head = message.parse_head(encoded)
-    return message.parse_batch(head), bytes(encoded[head.metadata_length : head.size])
-
-
-def prepare_control(schema: pa.Schema, event: Mapping[str, Any]) -> Prepared:
-    """A zero-row batch that carries an event. `schema` is the user's, without the leading columns."""
-    empty = pa.RecordBatch.from_pylist([], schema=schema)
-    plain = prepare(empty)
-    layout = message.parse_batch(message.parse_head(memoryview(plain.head + bytes(plain.body))))
-    text = json.dumps(event, separators=(",", ":"), sort_keys=True).encode()
-    template = message.build_template(
-        nodes=len(layout.nodes) // 16,
-        buffers=len(layout.buffers) // 16,
-        fields_size=FIELDS_DIGITS,
-        variadic=len(layout.variadic) // 8,
-        extra=(message.EVENT_KEY, text),
-    )
-    head = bytearray(template.data)
-    struct.pack_into("<q", head, template.body_length_at, len(plain.body))
-    head[template.buffers_at : template.buffers_at + len(layout.buffers)] = layout.buffers
-    flags = chain.CONTROL | plain.flags
-    return Prepared(0, plain.dictionaries, head, template.fields_at, plain.body, None, flags)
-
-
-def with_trail(prepared: Prepared, trail: bytes) -> Prepared:
-    """A prepared block that says which blocks it stands for."""
-    layout = message.parse_batch(message.parse_head(memoryview(prepared.head)))
-    template = message.build_template(
-        nodes=len(layout.nodes) // 16,
-        buffers=len(layout.buffers) // 16,
-        fields_size=FIELDS_DIGITS,
-        codec=layout.codec,
-        variadic=len(layout.variadic) // 8,
-        extra=(message.TRAIL_KEY, trail),
-    )
-    rows, body = prepared.rows, prepared.body
-    head = bytearray(template.data)
-    _Q.pack_into(head, template.length_at, rows)
-    _Q.pack_into(head, template.body_length_at, _leading_size(rows, prepared.codec) + len(body))
-    head[template.nodes_at : template.nodes_at + len(layout.nodes)] = layout.nodes
-    head[template.buffers_at : template.buffers_at + len(layout.buffers)] = layout.buffers
-    if layout.variadic:
-        head[template.variadic_at : template.variadic_at + len(layout.variadic)] = layout.variadic
-    flags = prepared.flags | chain.REWRITTEN
-    return Prepared(rows, prepared.dictionaries, head, template.fields_at, body, prepared.codec, flags)
 
 
 def stamp_rewritten(
@@ -280,7 +117,7 @@ def stamp_rewritten(
     """
     mark = b"" if prepared.codec is None or not prepared.rows else _NOT_COMPRESSED
     leading = b"".join((mark, offsets.astype("<i8").tobytes(), mark, times.astype("<i8").tobytes()))
-    whole = bytearray().join((prepared.dictionaries, prepared.head, leading, prepared.body))
+    whole = bytearray().join((prepared.dictionaries, prepared.head, leading, *prepared.parts))
     at = prepared.fields_at + len(prepared.dictionaries)
     whole[at : at + _DIGEST_AT] = hexlify(fields + _salt())
     digest = blake3(whole).digest()
@@ -356,7 +193,7 @@ def stamp(
     else:
         leading = _leading_body(rows, prepared.codec, base_offset, timestamp)
     if size <= _JOIN_LIMIT_BYTES:
-        whole = bytearray().join((dictionaries, head, leading, prepared.body))
+        whole = bytearray().join((dictionaries, head, leading, *prepared.parts))
         at += len(dictionaries)
         digest_at = at + _DIGEST_AT
         whole[at:digest_at] = described
@@ -369,12 +206,13 @@ def stamp(
         hasher = blake3(dictionaries)
         hasher.update(head)
         hasher.update(leading)
-        hasher.update(prepared.body)
+        body = prepared.body
+        hasher.update(body)
         digest = hasher.digest()
         head[at + _DIGEST_AT : at + FIELDS_DIGITS] = hexlify(digest)
-        parts = [part for part in (dictionaries, head, leading, prepared.body) if len(part)]
+        parts = [part for part in (dictionaries, head, leading, body) if len(part)]
     hash_ = blake3(previous + fields + digest).digest()
-    header = Header(
+    values = (
         base_offset,
         rows,
         rows,
@@ -392,9 +230,7 @@ def stamp(
         digest,
         hash_,
     )
-    place = _PLACE.pack(position // chain.POSITION_UNIT, size)
-    record = fields[: chain.PLACE_AT] + place + fields[chain.PLACE_AT + 8 :] + digest + hash_
-    return Stamped(parts, header, record)
+    return Stamped(parts, _new_tuple(Header, values), _RECORD.pack(*values))
 
 
 # -- the way back -------------------------------------------------------------------------

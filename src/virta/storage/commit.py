@@ -25,11 +25,12 @@ import dataclasses
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from virta.clock import Clock
 from virta.errors import Conflict, Fenced, Locked, NotFound, StorageFailed, VirtaError
-from virta.storage import block, chain, manifest, producers, recovery, room, state
+from virta.storage import block, chain, encode, manifest, producers, recovery, room, state
 from virta.storage.block import Prepared, Stamped
 from virta.storage.chain import HEADER_SIZE, Header
 from virta.storage.create import create_segment, user_schema
@@ -217,9 +218,13 @@ class Committer:
 
     def _settle_names(self) -> None:
         """The first one ever to write here: who made the topic may have died before its name would last."""
+        for directory in self.view.paths.directories:
+            self.settle_name(directory)
+
+    def settle_name(self, directory: Path) -> None:
+        """Make the names in a directory last. The lock is held."""
         try:
-            for directory in self.view.paths.directories:
-                sync_directory(self.files, directory)
+            sync_directory(self.files, directory)
         except SyncFailed:
             self.mark_failed()
             raise
@@ -315,11 +320,15 @@ class Committer:
         )
         parts = stamped.parts
         try:
-            if len(parts) == 1:
-                write_fully(files, active.data_descriptor, parts[0], view.data_end)
-            else:
+            if len(parts) > 1:
                 write_parts(files, active.data_descriptor, parts, view.data_end)
-            write_fully(files, active.chain_descriptor, stamped.record, view.blocks * HEADER_SIZE)
+            elif files.pwrite(active.data_descriptor, parts[0], view.data_end) != stamped.header.length:
+                write_fully(files, active.data_descriptor, parts[0], view.data_end)
+            if (
+                files.pwrite(active.chain_descriptor, stamped.record, view.blocks * HEADER_SIZE)
+                != HEADER_SIZE
+            ):
+                write_fully(files, active.chain_descriptor, stamped.record, view.blocks * HEADER_SIZE)
         except BaseException as error:
             self._give_up(error)
             if not isinstance(error, OSError) or view.head != stamped.header.hash:
@@ -458,7 +467,7 @@ class Committer:
 
     def write_control(self, event: dict[str, Any], **fields: int) -> StoredBlock:
         """Write a control block. The lock is held and nothing waits."""
-        prepared = block.prepare_control(user_schema(self.view.active.schema), event)
+        prepared = encode.prepare_control(user_schema(self.view.active.schema), event)
         stored = self._stamp_block(prepared, self.clock.now_us(), **fields)
         self.write_waiting()
         self.controls.append(stored)
@@ -625,11 +634,7 @@ class Committer:
         view = self.view
         if view.state.is_of(view.active.entry):
             return
-        try:
-            sync_directory(self.files, view.paths.root)
-        except SyncFailed:
-            self.mark_failed()
-            raise
+        self.settle_name(view.paths.root)
         self._begin_watermark()
 
     def _begin_watermark(self) -> None:

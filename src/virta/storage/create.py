@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from virta.clock import Clock
-from virta.storage import block, manifest, state
+from virta.storage import block, encode, manifest, state
 from virta.storage.files import Bytes, Files, sync_directory, sync_file, write_fully
 from virta.storage.layout import PartitionPaths
 from virta.storage.manifest import Entry, Manifest
@@ -64,7 +64,7 @@ def create_segment(
     """Make a segment's two files, with the control block that opens it, and sync them."""
     opening = block.schema_message(schema)
     stamped = block.stamp(
-        block.prepare_control(user_schema(schema), event),
+        encode.prepare_control(user_schema(schema), event),
         base_offset=entry.base,
         timestamp=timestamp,
         previous=entry.previous_hash,

@@ -39,7 +39,7 @@ import pyarrow as pa
 from blake3 import blake3
 
 from virta.errors import Corrupt
-from virta.storage import block, chain, manifest, trail
+from virta.storage import block, chain, encode, manifest, trail
 from virta.storage.chain import FIELDS
 from virta.storage.commit import Committer
 from virta.storage.create import user_schema
@@ -178,7 +178,7 @@ class Rewriter:
         self._advance = advance
         self._flags = flags
         self._schema = sources[0].schema
-        self._encoder = block.Encoder(user_schema(self._schema), compression)
+        self._encoder = encode.Encoder(user_schema(self._schema), compression)
         entry = sources[0].entry
         mark = f"{os.getpid()}-{os.urandom(4).hex()}"
         self._data_path = paths.root / f".{paths.data(entry.base).name}.{mark}"
@@ -313,7 +313,7 @@ class Rewriter:
         batch = pending.batch(self._schema)
         offsets = batch.column(0).to_numpy()
         times = batch.column(1).view(pa.int64()).to_numpy()
-        prepared = block.with_trail(
+        prepared = encode.with_trail(
             self._encoder.prepare(batch.select(range(2, batch.num_columns))), trail.encode(old)
         )
         stamped = block.stamp_rewritten(

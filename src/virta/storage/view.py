@@ -547,10 +547,11 @@ class View:
             )
 
     def take(self, header: Header) -> None:
-        self.next_offset = header.end_offset
+        self.next_offset = header.base_offset + header.span
         self.head = header.hash
-        self.data_end = header.end_position
-        self.last_timestamp = max(self.last_timestamp, header.max_timestamp)
+        self.data_end = header.position_units * chain.POSITION_UNIT + header.length
+        if header.max_timestamp > self.last_timestamp:
+            self.last_timestamp = header.max_timestamp
 
     def _follow(self, count: int) -> None:
         """Take headers up to `count`, each checked; stop quietly at one that is not valid yet."""

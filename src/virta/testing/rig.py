@@ -20,7 +20,7 @@ from virta.memory.dumper import Dumper
 from virta.memory.partition import Partition
 from virta.memory.tail import Budget
 from virta.settings import Settings
-from virta.storage import block, chain
+from virta.storage import block, chain, encode
 from virta.storage.commit import Append
 from virta.storage.create import create_partition
 from virta.storage.files import Files
@@ -108,7 +108,7 @@ class Rig:
         """Append rows with these numbers as one block. `producer`: id, epoch, sequence."""
         identity, epoch, sequence = producer or (0, 0, 0)
         append = Append(
-            block.prepare(batch_of(numbers)),
+            encode.prepare(batch_of(numbers)),
             1,
             producer=identity,
             producer_epoch=epoch,

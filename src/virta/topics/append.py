@@ -18,7 +18,7 @@ from virta.errors import Closed, Conflict, DamageError, SchemaMismatch
 from virta.memory.partition import Partition as StoredPartition
 from virta.metadata.catalog import TopicRecord
 from virta.metadata.schemas import written_schema
-from virta.storage import block
+from virta.storage import block, encode, state
 from virta.storage.commit import Append, RowsAlreadyThere, TopicChanged
 from virta.topics.rows import RowConverter
 from virta.topics.schema import SchemaSource
@@ -55,7 +55,7 @@ class Form:
         config = record.config
         self.record = record
         self.converter = RowConverter(schema, row_limit_bytes=config.row_limit_bytes, keys=config.keys)
-        self.encoder = block.Encoder(schema, config.compression)
+        self.encoder = encode.Encoder(schema, config.compression)
         single = SingleRow(schema, config.keys, config.row_limit_bytes)
         self.single = single if single.usable and config.compression is Compression.NONE else None
 
@@ -284,11 +284,17 @@ def _appends(
 
 
 def finish_change(stored: StoredPartition, record: TopicRecord) -> None:
-    """Bring a partition to the topic's version: a change may have been cut short by a crash."""
+    """Bring a partition to the topic's version: a change may have been cut short by a crash.
+
+    Who made the change may have died before its topic.toml would outlast a power loss. The
+    state record may outlast one, so topic.toml is made to last before the record names it.
+    """
     with stored.writing() as committer:
         view = committer.view
         if view.state.topic_version >= record.version:
             return
+        committer.settle_name(stored.paths.root.parent)
         if view.active.entry.schema_version < record.schema_version:
             committer.roll(record.schema_version)
-        committer.write_state(topic_version=record.version)
+        locked = state.LOCKED if record.config.locked else 0
+        committer.write_state(topic_version=record.version, flags=view.state.flags | locked)

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from virta.metadata.schemas import DELETED, is_untyped
-from virta.storage import block
+from virta.storage import encode
 from virta.storage.block import Prepared
 
 # Larger values gain nothing here, and their limits are checked by the converter.
@@ -131,7 +131,7 @@ class SingleRow:
             return None
         parts = shape.between.copy()
         parts[1::2] = values
-        return Prepared(1, b"", shape.head, shape.fields_at, b"".join(parts), None, 0, shape.size)
+        return Prepared(1, b"", shape.head, shape.fields_at, parts, None, 0, shape.size)
 
     def _remember(self, sizes: tuple[int, ...]) -> _Shape | None:
         """Lay out a row with values of these sizes; -1 stands for null."""
@@ -168,11 +168,11 @@ class SingleRow:
                 pending = b""
                 at += 8
         between.append(pending)
-        prepared = block.assemble(
+        prepared = encode.assemble(
             rows=1,
             nodes=b"".join(nodes),
             buffers=struct.pack(f"<{len(numbers)}q", *numbers),
-            body=bytes(at - _LEADING),
+            parts=(bytes(at - _LEADING),),
         )
         shape = _Shape(prepared, between)
         if len(self._shapes) >= _SHAPE_LIMIT:
@@ -189,7 +189,7 @@ def _null_layout(field: pa.Field) -> tuple[bytes, list[tuple[int, int]], bytes] 
     if pa.types.is_dictionary(field.type):
         return None
     batch = pa.RecordBatch.from_arrays([pa.nulls(1, field.type)], schema=pa.schema([field]))
-    layout, body = block.layout_of(batch)
+    layout, body = encode.layout_of(batch)
     if layout.variadic:
         return None
     numbers = struct.unpack(f"<{len(layout.buffers) // 8}q", layout.buffers)

@@ -15,7 +15,6 @@ from virta.memory.rewrite import Rewritten, event_of
 from virta.metadata.catalog import Catalog, TopicRecord
 from virta.metadata.internal import check_not_internal
 from virta.metadata.schemas import DELETED, check_keys, evolve, stored_schema, user_schema, written_schema
-from virta.storage import state
 from virta.topics.append import Appender, finish_change
 from virta.topics.changes import Changes, ChangesFrom
 from virta.topics.configuration import changed_config
@@ -66,6 +65,7 @@ class Topic:
             open_partition(record, number, self._schemas) for number in range(record.config.partitions)
         ]
         self._appenders: dict[int, Appender] = {}
+        self._usual: Appender | Spread | None = None  # what takes rows when no partition is named
         self._spread = Spread(self._appender, len(self._stored))
         self._keys: tuple[pa.Schema, KeyReader] | None = None
         self._now_us = catalog.clock.now_us
@@ -141,7 +141,8 @@ class Topic:
         """What takes rows: one partition, or all of them as the partitioner says."""
         check_not_internal(self.name, "appended to")
         if partition is None:
-            return self._spread if len(self._stored) > 1 else self._appender(0)
+            self._usual = self._spread if len(self._stored) > 1 else self._appender(0)
+            return self._usual
         self.partition(partition)
         return self._appender(partition)
 
@@ -153,7 +154,8 @@ class Topic:
         partitions by their keys, unless one is named; `ack.parts` says to which, and it is
         atomic for each of them only.
         """
-        return self._target(partition).append(rows, expected_offset=if_next_offset)
+        target = self._usual if partition is None else None
+        return (target or self._target(partition)).append(rows, expected_offset=if_next_offset)
 
     def _append_own(self, rows: Any) -> Ack:
         """Append to a topic that Virta keeps for itself."""
@@ -428,9 +430,7 @@ class Topic:
             return
         self._change(record, config, wanted)
 
-    def _change(
-        self, record: TopicRecord, config: TopicConfig, schema: pa.Schema | None, flags: int = 0
-    ) -> None:
+    def _change(self, record: TopicRecord, config: TopicConfig, schema: pa.Schema | None) -> None:
         """Put a new version in force, with all partitions' locks taken in order."""
         self._events.complete(record, user_schema(self._schemas.version(record.schema_version)))
         following = dataclasses.replace(
@@ -456,10 +456,7 @@ class Topic:
                 writing.__exit__(None, None, None)
         for stored in self._stored:
             finish_change(stored, following)
-            if flags:
-                with stored.writing() as committer:
-                    committer.write_state(flags=committer.view.state.flags | flags)
-        kind = LOCKED if flags & state.LOCKED else ALTERED if schema is None else SCHEMA_CHANGED
+        kind = LOCKED if config.locked else ALTERED if schema is None else SCHEMA_CHANGED
         self._events.record_version(
             following, user_schema(self._schemas.version(following.schema_version)), kind
         )
@@ -527,7 +524,7 @@ class Topic:
         if record.config.locked:
             return
         self.sync()
-        self._change(record, dataclasses.replace(record.config, locked=True), None, state.LOCKED)
+        self._change(record, dataclasses.replace(record.config, locked=True), None)
 
     def __len__(self) -> int:
         return sum(stored.row_count for stored in self._stored)

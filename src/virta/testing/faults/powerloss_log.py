@@ -51,13 +51,40 @@ def make_history(root: Path, rng: random.Random, steps: int) -> Record:
                     pass  # recovery may bring rows back
                 written[name] = log.topic(name).next_offset
     files.kill_in = None
-    record = Record(
-        files.record.root,
-        files.record.directories,
-        files.record.names,
-        files.record.contents,
-        list(files.record.events),
-    )
+    record = _recorded(files)
+    log.close()
+    return record
+
+
+def _recorded(files: RecordingFiles) -> Record:
+    """What has been recorded so far."""
+    record = files.record
+    return Record(record.root, record.directories, record.names, record.contents, list(record.events))
+
+
+def change_cut_short(root: Path, kill_in: int) -> Record | None:
+    """A change killed at its n-th operation, and a row somebody else appends; None if it came through."""
+    root.mkdir(parents=True)
+    files = RecordingFiles(root, boot_id=_FIRST_BOOT)
+    log = open_log(root, files)
+    name = "changed"
+    topic = log.create_topic(name, {"n": int, "text": str}, durability="disk", segment_bytes="64 KiB")
+    topic.append({"n": 0, "text": _TEXT})
+    files.mark((name, 1))
+    files.kill_in = kill_in
+    try:
+        topic.alter(retention_rows=1000)
+    except Killed:
+        _abandon(log)
+        files.revive()
+    else:
+        files.kill_in = None
+        log.close()
+        return None
+    log = open_log(root, files)
+    log.topic(name).append({"n": 1, "text": _TEXT})
+    files.mark((name, 2))
+    record = _recorded(files)
     log.close()
     return record
 
