@@ -328,8 +328,9 @@ def check_against(data: bytes | memoryview, header: Header) -> None:
         raise Corrupt("the block's own fields are not those in the chain")
 
 
-# The block's description stands within its first bytes, unless it has large dictionaries.
-_DESCRIBED_WITHIN = 64 * 1024
+# The block's description stands within its first bytes: mostly the fewer of these, where it has
+# dictionaries or very many columns the more.
+_DESCRIBED_WITHIN = (2 * 1024, 64 * 1024)
 # BLAKE3 takes what follows a whole power of two of its chunks as fast as one piece.
 _COPIED_BYTES = 16 * 1024
 
@@ -342,7 +343,10 @@ def is_named_by(data: memoryview, header: Header) -> bool:
     says nothing; `check_against` then finds out, and names what is wrong.
     """
     digits = hexlify(header.digest)
-    at = bytes(data[:_DESCRIBED_WITHIN]).find(digits)
+    at = -1
+    for size in _DESCRIBED_WITHIN:
+        if at < 0:
+            at = bytes(data[:size]).find(digits)
     fields_at = at - _DIGEST_AT
     if len(data) != header.length or fields_at < 0:
         return False

@@ -1,6 +1,7 @@
 """A segment's open files, for reading: chain headers by index, blocks by header.
 
-Sealed files are mapped: nobody truncates them. The active ones are read with `pread`,
+Sealed files are mapped: nobody truncates them. So is the active data file up to the
+synced watermark, below which nothing is ever cut. The rest of it is read with `pread`,
 because a mapping dies when a crash's torn tail is cut. An open descriptor or mapping
 keeps a removed file alive, so whoever holds a segment goes on reading it after
 retention has taken it away; both are let go with the last reference to the segment.
@@ -12,6 +13,7 @@ hashing would touch the columns that are to be skipped.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from typing import Any
 
@@ -28,6 +30,8 @@ from virta.storage.trail import Trail
 # Headers of one read of blocks; a block has at least some 400 bytes of metadata.
 _HEADERS_PER_READ = 4096
 _SMALLEST_BLOCK = 384
+# The active file is mapped again when so much more of it was synced: a mapping costs some calls.
+_MAPPED_STEP_BYTES = 4 * 1024 * 1024
 # A read larger than this is held against the file's size before memory is set aside for it.
 _BELIEVED_BYTES = 64 * 1024 * 1024
 
@@ -76,6 +80,7 @@ class Segment:
         "_chain_map",
         "_data_map",
         "_files",
+        "_mapped",
         "_trail",
         "chain_descriptor",
         "chain_path",
@@ -101,6 +106,7 @@ class Segment:
         self.chain_path = paths.chain(entry.base, entry.generation)
         self._chain_map: mmap.mmap | None = None
         self._data_map: mmap.mmap | None = None
+        self._mapped = 0
         self._trail: tuple[int, Trail, list[bytes]] | None = None  # the one looked at last
         self.chain_descriptor = -1
         self.data_descriptor = files.open(self.data_path, write=write)
@@ -126,8 +132,22 @@ class Segment:
                 )
             self._chain_map = self._files.map(self.chain_descriptor, self.entry.blocks * HEADER_SIZE)
             self._data_map = self._files.map(self.data_descriptor, self.entry.data_length)
+            self._mapped = self.entry.data_length
         finally:
             self.close()
+
+    def map_synced(self, length: int) -> None:
+        """So much of the active data file was synced: map it, whole pages only.
+
+        The page that holds the watermark is left out. After a failed sync it must come from the
+        device again, and a mapped page would stay in the cache.
+        """
+        if length - self._mapped < _MAPPED_STEP_BYTES or not self.entry.is_active:
+            return
+        whole = length - length % mmap.PAGESIZE
+        with contextlib.suppress(OSError, ValueError):  # shorter than was synced: reading it tells of it
+            self._data_map = self._files.map(self.data_descriptor, whole)
+            self._mapped = whole
 
     def read_chain(self, at: int, length: int) -> bytes:
         if self._chain_map is not None:
@@ -138,7 +158,7 @@ class Segment:
         return data
 
     def read_data(self, at: int, length: int) -> Any:
-        if self._data_map is not None:
+        if self._data_map is not None and (at + length <= self._mapped or not self.entry.is_active):
             return memoryview(self._data_map)[at : at + length]
         return read_fully(self._files, self.data_descriptor, length, at)
 
@@ -268,7 +288,7 @@ class Segment:
 
     def _whole_data(self, at: int, length: int) -> Any:
         """Exactly these bytes. Place and length are outside the hash, so they are not believed."""
-        if length > _BELIEVED_BYTES and self._data_map is None:
+        if length > _BELIEVED_BYTES and self.entry.is_active:
             length = max(0, min(length, self._files.size(self.data_descriptor) - at))
         data = self.read_data(at, length)
         if len(data) != length or not length:

@@ -288,6 +288,8 @@ class View:
         index = self.segment_index(start)
         while start < end and index < len(self.manifest.segments) and len(stretches) != most:
             entry, segment, count = self.manifest.segments[index], self.segment(index), self.blocks_in(index)
+            if entry.is_active and self.state.is_of(entry):
+                segment.map_synced(self.state.synced_length)
             segment_end = min(entry.end, self.next_offset)
             if max(start, entry.base) < segment_end:
                 if segment is self.active and start == self._fresh[0]:
