@@ -33,6 +33,7 @@ _LOG = logging.getLogger("virta.broker")
 
 _SWEEP_SECONDS = 2.0
 _LOOK_SECONDS = 0.005
+_TURNS_TO_ACCEPT = 4
 # What was acknowledged is finished within this time when the broker stops.
 GRACE_SECONDS = 10.0
 # Threads for what waits for files or other processes. Waiting for rows takes none.
@@ -109,6 +110,9 @@ class Server:
             session.say_goodbye()
         deadline = self.loop.time() + grace_seconds
         await self._until(self._is_quiet, deadline)
+        # what the listener had taken just before it was closed becomes a session within some turns
+        for _ in range(_TURNS_TO_ACCEPT):
+            await asyncio.sleep(0)
         for session in list(self.sessions):
             session.leave()
         await self._until(lambda: not self.sessions, max(deadline, self.loop.time() + 0.1))
