@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from virta.contexts import resolve
@@ -12,6 +13,8 @@ from virta.log import Log
 from virta.security.address import is_broker_address, parse_address
 from virta.security.credentials import FIELDS, find_credentials
 from virta.settings import Settings
+
+CAPSULE_ENDING = ".capsule"
 
 if TYPE_CHECKING:
     from virta.aio import AsyncLog, Opening
@@ -25,7 +28,7 @@ def open(
     **components: Any,
 ) -> Log:
     """Open a log: a directory, made if it is not there (unless `create` is False), `virta://host:port`,
-    or `@name`, a context.
+    `@name`, a context, or a bug capsule, `bug.capsule`: a copy of it that goes when it is closed.
 
     For a broker: `user` with `password` or `password_file`, or `token` or `token_file`; `ca_file` or
     `fingerprint`, `certificate_file` with `key_file`. Better kept in the environment or by `virta login`.
@@ -44,6 +47,10 @@ def open(
             f"addresses of the kind {scheme}:// are not known here",
             hint="give the path of a directory, or virta://host:port for a broker",
         )
+    if place.endswith(CAPSULE_ENDING) and Path(place).expanduser().is_file():
+        from virta.exchange.capsule import open_capsule  # zip files are not for everybody's start
+
+        return open_capsule(place, settings=settings)
     return Log(place, create=create, settings=settings, **components)
 
 

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from virta.broker.desk import Desk
+from virta.broker.faults import Faults
 from virta.broker.service import Service
 from virta.broker.session import Session
 from virta.broker.tally import Tally
@@ -49,6 +50,8 @@ class Server:
         self.log = log
         self.guard = guard or open_guard()
         self.tally = Tally()
+        # What goes wrong on purpose; None wherever nobody develops.
+        self.faults: Faults | None = None
         self._numbers = itertools.count(1)
         self.certificate: bytes | None = None  # DER, over TLS: logins are bound to it
         self.log_id = log._catalog.log_id

@@ -202,11 +202,12 @@ class Service:
             producer_epoch=header.producer_epoch,
             sequence=header.sequence,
         )
-        size = prepared.size
+        size, tally, began_at = prepared.size, self.server.tally, self.server.now()
         session.appending_bytes += size
 
         def answer(done: Append) -> None:
             session.appending_bytes -= size
+            tally.answered(session.name, FrameType.APPEND, header.topic, self.server.now() - began_at)
             self._appended(session, channel, acks, desk, done)
 
         if desk.take(Order(append, answer)):

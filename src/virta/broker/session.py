@@ -56,6 +56,8 @@ class Session(asyncio.Protocol):
         self._out: list[Any] = []
         self._out_bytes = 0
         self._handling = 0  # the type of the frame that is looked at
+        self._about = ""  # and the topic it is about
+        self.spared = False  # the next frame has had its fault already
         self._held = False  # a frame has to wait, and all behind it
         self._congested = False  # the client does not take its answers
         self._paced = False
@@ -205,6 +207,12 @@ class Session(asyncio.Protocol):
 
     def _handle(self, frame: Frame, header: Any) -> None:
         type_, channel = frame.type, frame.channel
+        faults = self.server.faults
+        if faults is not None and type_ in REQUESTS:
+            if self.spared:
+                self.spared = False
+            elif faults.meet(self, frame):
+                return
         self.server.tally.requests[type_] += 1
         if type_ == FrameType.HEARTBEAT:
             self.send(connection.frame(FrameType.HEARTBEAT_ANSWER, 0, header))
@@ -224,10 +232,15 @@ class Session(asyncio.Protocol):
             if channel in self.tasks:
                 raise BrokenProtocol(f"channel {channel} has a request in flight already")
             self._handling = type_
+            self._about = getattr(header, "topic", "")
+            began_at = self.server.now()
             try:
                 self.server.service.handle(self, frame, header)
             except Exception as error:
                 self.fail(channel, error)
+            # appends are answered by their commit, and what waits by the task it became
+            if type_ != FrameType.APPEND and channel not in self.tasks:
+                self.server.tally.answered(self.name, type_, self._about, self.server.now() - began_at)
 
     def _greet(self, header: Any) -> None:
         assert self.seat is not None
@@ -315,12 +328,12 @@ class Session(asyncio.Protocol):
 
     def spawn(self, channel: int, work: Coroutine[Any, Any, None]) -> None:
         """Do it in a task of its own; what goes wrong is answered on the channel."""
-        task = self.server.loop.create_task(self._run(channel, work, self._handling))
+        task = self.server.loop.create_task(self._run(channel, work, self._handling, self._about))
         self.tasks[channel] = task
         if self._handling in WAITS:
             self.endless.add(channel)
 
-    async def _run(self, channel: int, work: Coroutine[Any, Any, None], type_: int) -> None:
+    async def _run(self, channel: int, work: Coroutine[Any, Any, None], type_: int, topic: str) -> None:
         tally, began_at = self.server.tally, self.server.now()
         try:
             await work
@@ -334,7 +347,10 @@ class Session(asyncio.Protocol):
             self.endless.discard(channel)
             self.credit.pop(channel, None)
             tally.waited[type_] += 1
-            tally.seconds[type_] += self.server.now() - began_at
+            seconds = self.server.now() - began_at
+            tally.seconds[type_] += seconds
+            if type_ not in WAITS:  # they take as long as there is nothing to tell
+                tally.answered(self.name, type_, topic, seconds)
             if self._inbox:
                 self.go_on()
 
@@ -350,9 +366,10 @@ class Session(asyncio.Protocol):
 
         self.server.keep(self.server.loop.create_task(held()))
 
-    def put_back(self, frame: Frame) -> None:
+    def put_back(self, frame: Frame, *, counted: bool = True) -> None:
         """The frame's turn comes again."""
-        self.server.tally.requests[frame.type] -= 1
+        if counted:
+            self.server.tally.requests[frame.type] -= 1
         self._inbox.appendleft(frame)
 
     # -- the end -------------------------------------------------------------------------------------------

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from virta.cli.invocation import Invocation
 from virta.cli.output import note
 from virta.cli.ranges import open_log
 from virta.errors import UsageError
+
+if TYPE_CHECKING:
+    from virta.console.access import Access
 
 
 @click.command()
@@ -35,7 +40,8 @@ def console(
 ) -> None:
     """Look at a log in the browser, live; try it, filter it, verify it.
 
-    On loopback it may do what you may do. Reached from elsewhere it only reads.
+    On loopback it may do what you may do. Reached from elsewhere it only reads, unless somebody signs
+    in: with the users of the log's broker (virta user add), and what they may do there.
 
     \b
     Examples:
@@ -52,8 +58,8 @@ def console(
     invocation.log = log_address or invocation.log
     host, port = parse_listen(listen)
     local = is_loopback(host)
-    access = OpenAccess() if local and not read_only else ReadOnly()
     with open_log(invocation, create=False) as log, listening(host, port) as place:
+        access = ReadOnly() if read_only else OpenAccess() if local else _of_users(log)
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{place.getsockname()[1]}/"
         note(
@@ -63,6 +69,22 @@ def console(
         if opening:
             webbrowser_open(address)
         serve(application(log, access=access, hosts=hosts), place)
+
+
+def _of_users(log: Any) -> Access:
+    """Off loopback: the users that the log's broker knows; where there are none, all only look."""
+    from virta.broker.operation.operation import ACCESS_FILE, DIRECTORY
+    from virta.clock import SystemClock
+    from virta.console import ReadOnly
+    from virta.console.users import UserAccess
+    from virta.security.access_file import AccessFile
+    from virta.security.guard import Guard
+
+    path = getattr(log, "path", None)
+    if path is None or not (path / DIRECTORY / ACCESS_FILE).exists():
+        return ReadOnly()
+    users = AccessFile(path / DIRECTORY / ACCESS_FILE, complain=lambda _: None)
+    return UserAccess(Guard(access=users.current, clock=SystemClock()), log, local=False)
 
 
 def _name(log: object) -> str:

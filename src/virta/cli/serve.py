@@ -31,7 +31,10 @@ _FLAGS = {
     "http": "http.listen",
     "log_format": "logging.format",
     "log_level": "logging.level",
+    "wants_console": "http.console",
 }
+# Where `virta console` listens, too.
+CONSOLE_PLACE = "127.0.0.1:7401"
 
 
 @click.command()
@@ -50,7 +53,8 @@ _FLAGS = {
 @click.option("--certificate-file", metavar="FILE", help="The broker's certificate (PEM).")
 @click.option("--key-file", metavar="FILE", help="Its key (PEM).")
 @click.option("--client-ca-file", metavar="FILE", help="Who may sign certificates of clients (PEM).")
-@click.option("--http", metavar="HOST:PORT", help="Where to show /metrics, /health and /ready.")
+@click.option("--http", metavar="HOST:PORT", help="Where to show the console, /metrics, /health and /ready.")
+@click.option("--console", is_flag=True, help="Show the console, at 127.0.0.1:7401 unless --http says where.")
 @click.option("--log-format", metavar="FORM", help="text or json.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
 @click.option("--check", is_flag=True, help="Print all settings and where each came from; serve nothing.")
@@ -63,6 +67,7 @@ def serve(
     config: Path | None,
     assignments: tuple[str, ...],
     check: bool,
+    console: bool,
     **flags: Any,
 ) -> None:
     """Serve a log directory to other programs and machines.
@@ -74,6 +79,7 @@ def serve(
     \b
     Examples:
       virta serve ./events
+      virta serve ./events --console
       virta serve ./events --listen virtas://0.0.0.0:7400 --http 127.0.0.1:7402
       virta serve ./events --check
     """
@@ -84,7 +90,12 @@ def serve(
     if is_broker_address(place):
         raise UsageError("a broker serves a directory, and this is a broker", hint="virta serve ./events")
     reread = functools.partial(_settings, Path(place), config, assignments, flags)
+    if console:
+        flags["wants_console"] = "on"
     settings = reread()
+    if console and settings["http.listen"] is None:
+        flags["http"] = CONSOLE_PLACE
+        settings = reread()
     if check:
         print_records(invocation, settings.records(), key="setting")
         return
@@ -114,11 +125,26 @@ def _serve(invocation: Invocation, place: str, settings: BrokerSettings, reread:
 
     set_up(settings["logging.format"], settings["logging.level"])
     announce = functools.partial(_announce, invocation)
+    make_site = _console_of(settings)
     try:
         with open_log(place) as log:
-            run(Operation(log, settings, reread=reread, announce=announce))
+            run(Operation(log, settings, reread=reread, announce=announce, make_site=make_site))
     finally:
         take_down()
+
+
+def _console_of(settings: BrokerSettings) -> Any:
+    """What makes the console at the HTTP port; None where it is not wanted, or not installed."""
+    wanted = settings["http.console"]
+    if wanted == "off" or settings["http.listen"] is None:
+        return None
+    try:
+        from virta.console.site import Site  # the extra `console`
+    except ModuleNotFoundError as error:
+        if wanted == "on" or (error.name or "").startswith("virta"):
+            raise  # the command line says which extra is missing
+        return None
+    return functools.partial(Site, hosts=settings["http.host_names"])
 
 
 def _announce(invocation: Invocation, started: Started) -> None:
@@ -133,4 +159,6 @@ def _announce(invocation: Invocation, started: Started) -> None:
     for place in started.places:
         pinned = f"?fingerprint={started.fingerprint}" if place.tls and started.fingerprint else ""
         note(invocation, f"  {layout.bold(f'virta -l {own_name(place)}{pinned} topic ls')}")
+    if started.http is not None:
+        note(invocation, f"  {started.http}/")
     note(invocation, layout.dim("  Ctrl-C stops it"))

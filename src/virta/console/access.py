@@ -1,13 +1,13 @@
 """Who may do what in the console: decided by whoever starts it, asked before anything is done.
 
-The console knows four rights on a topic, the ones that a broker's permissions know: read,
-write, alter, delete. `topic` is None where the whole log is meant (create a topic, see the broker).
+The console knows four rights on a topic: read, write, alter, delete. `topic` is None where the
+whole log is meant: read then means any topic, alter the log itself (create, see the broker).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from starlette.requests import HTTPConnection
 
@@ -18,9 +18,10 @@ READ, WRITE, ALTER, DELETE = "read", "write", "alter", "delete"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visitor:
-    """Who asks; without a name nobody signed in."""
+    """Who asks; without a name nobody signed in. `principal` is for the access that made it."""
 
     name: str | None = None
+    principal: Any = None
 
 
 class Access(Protocol):
@@ -36,11 +37,11 @@ class Access(Protocol):
     def allows(self, visitor: Visitor, right: str, topic: str | None) -> bool:
         """Whether they may."""
 
-    def sign_in(self, name: str, password: str) -> str | None:
-        """The session of a user, or None when name and password do not go together."""
+    def sign_in(self, connection: HTTPConnection, name: str, password: str) -> str:
+        """A new session, as the value of its cookie; Denied when name and password do not go together."""
 
-    def sign_out(self, session: str) -> None:
-        """End a session."""
+    def sign_out(self, connection: HTTPConnection) -> None:
+        """End the session of this connection."""
 
 
 class OpenAccess:
@@ -54,10 +55,10 @@ class OpenAccess:
     def allows(self, visitor: Visitor, right: str, topic: str | None) -> bool:  # noqa: ARG002
         return True
 
-    def sign_in(self, name: str, password: str) -> str | None:  # noqa: ARG002
-        return None
+    def sign_in(self, connection: HTTPConnection, name: str, password: str) -> str:  # noqa: ARG002
+        raise Denied("this console knows no users, and needs none")
 
-    def sign_out(self, session: str) -> None: ...
+    def sign_out(self, connection: HTTPConnection) -> None: ...
 
 
 class ReadOnly(OpenAccess):
@@ -74,7 +75,10 @@ def check(access: Access, connection: HTTPConnection, right: str, topic: str | N
         return visitor
     what = f"topic {topic!r}" if topic is not None else "this log"
     if visitor.name is not None:
-        raise Denied(f"{visitor.name!r} may not {right} {what}")
+        raise Denied(
+            f"{visitor.name!r} may not {right} {what}",
+            hint="at the broker: virta permission add gives rights",
+        )
     hint = (
         "sign in first"
         if access.has_users

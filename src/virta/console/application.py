@@ -21,9 +21,16 @@ from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
 from virta.console import (
+    broker_api,
+    capsule_api,
+    cells,
+    difference_api,
     download,
+    groups_api,
+    keys_api,
     pages,
     row_api,
+    signing,
     sql_api,
     storage_api,
     time_api,
@@ -49,6 +56,9 @@ _STREAMS = {
     "replay": replay,
     "sql": sql_api.sql,
     "verify": verifying.verify,
+    "broker": broker_api.broker,
+    "groups": groups_api.groups,
+    "cells": cells.cells,
 }
 
 STATIC = Path(__file__).parent / "static"
@@ -109,6 +119,12 @@ def _routes(console: Console) -> list[BaseRoute]:
         *verifying.routes(),
         *time_api.routes(),
         *storage_api.routes(),
+        *groups_api.routes(),
+        *keys_api.routes(),
+        *difference_api.routes(),
+        *capsule_api.routes(),
+        *broker_api.routes(),
+        *signing.routes(),
         WebSocketRoute("/live", live),
         Route("/healthz", _healthy),
         Mount("/static", _Static(directory=STATIC), name="static"),

@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from virta.console.access import READ, check
 from virta.console.requests import console_of, number_of, text_of
+from virta.console.rows_of import stamped
 from virta.console.state import Console
 from virta.console.topic_api import find_range
 from virta.errors import UsageError
@@ -59,10 +60,10 @@ class Selected:
     """The rows of one partition that a range and a filter mean, fixed to offsets."""
 
     def __init__(self, console: Console, name: str, partition: int, at: str, where: str) -> None:
-        self._topic = console.log.topic(name)
+        self.topic = console.log.topic(name)
         self._partition = partition
         self._where = where.strip()
-        place = self._topic.partition(partition)
+        place = self.topic.partition(partition)
         self.start, self.stop = place.start_offset, place.next_offset
         if at.strip():
             found = find_range(console, name, partition, at.strip())
@@ -71,24 +72,13 @@ class Selected:
                 self.stop = found["stop"]
             elif found["point"]:
                 self.stop = min(self.stop, self.start + 1) if at.strip().isdigit() else self.stop
-        self.schema = stamped(self._topic.schema)
+        self.schema = stamped(self.topic)
         if self._where:
             parse_filter(self._where).check(self.schema)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        rows = self._topic.partition(self._partition)[self.start : self.stop]
+        rows = self.topic.partition(self._partition)[self.start : self.stop]
         yield from (rows.where(self._where) if self._where else rows).batches()
-
-
-def stamped(schema: pa.Schema) -> pa.Schema:
-    """A topic's columns with the two that every row has."""
-    return pa.schema(
-        [
-            pa.field("_offset", pa.int64(), nullable=False),
-            pa.field("_timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
-            *schema,
-        ]
-    )
 
 
 def streamed(

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from virta.console.group_lags import GroupSampler, worst_lags
 from virta.console.reading import Windows
 from virta.console.sampler import Sampler
 from virta.console.tails import Tail
@@ -73,7 +74,8 @@ class Hub:
     def __init__(self, log: Any) -> None:
         self.log = log
         self.windows = Windows()
-        self.sampler = Sampler(log)
+        self.groups = GroupSampler(log)
+        self.sampler = Sampler(log, lambda: worst_lags(self.groups))
         self.samples: list[dict[str, Any]] = []
         self.sampled = Pulse()
         self._tails: dict[tuple[str, int], WatchedTail] = {}

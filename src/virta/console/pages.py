@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from virta import __version__
-from virta.console.access import READ, WRITE
+from virta.console.access import ALTER, READ, WRITE
 from virta.console.requests import console_of
 
 HERE = Path(__file__).parent
@@ -26,18 +26,28 @@ PAGES: dict[str, tuple[str, str, str]] = {
     "replay": ("Replay", "replay", "topics"),
     "settings": ("Settings", "settings", "topics"),
     "new": ("New topic", "new", "topics"),
+    "key": ("Key", "key", "topics"),
+    "latest": ("Latest", "latest", "topics"),
+    "life": ("Cells", "life", "topics"),
+    "diff": ("Diff", "diff", "topics"),
+    "capsule": ("Capsule", "capsule", "topics"),
+    "groups": ("Groups", "groups", "groups"),
     "sql": ("SQL", "sql", "sql"),
     "verify": ("Verify", "verify", "verify"),
     "time": ("Time", "time", "topics"),
     "storage": ("Storage", "storage", "storage"),
+    "broker": ("Broker", "broker", "broker"),
+    "sign-in": ("Sign in", "signin", ""),
 }
 
 NAVIGATION: tuple[tuple[str, str, str], ...] = (
     ("topics", "./", "Topics"),
+    ("groups", "groups", "Groups"),
     ("sql", "sql", "SQL"),
     ("verify", "verify", "Verify"),
     ("storage", "storage", "Storage"),
 )
+_BROKER = ("broker", "broker", "Broker")
 
 
 def routes() -> list[Route]:
@@ -50,13 +60,18 @@ async def page(request: Request) -> Response:
     visitor = console.access.visitor(request)
     path = request.url.path.rsplit("/", 1)[-1]
     title, module, marked = PAGES[path]
+    may_read = console.access.allows(visitor, READ, None)
+    may_alter = console.access.allows(visitor, ALTER, None)
+    if not may_read and console.access.has_users:
+        title, module = "Sign in", "signin"
     facts = {
         "log": console.address,
         "version": __version__,
         "visitor": visitor.name,
         "users": console.access.has_users,
-        "read": console.access.allows(visitor, READ, None),
+        "read": may_read,
         "write": console.access.allows(visitor, WRITE, None),
+        "create": may_alter,
         "broker": console.broker is not None,
         "development": console.development,
     }
@@ -67,7 +82,9 @@ async def page(request: Request) -> Response:
             title=title,
             module=module,
             marked=marked,
-            navigation=NAVIGATION,
+            navigation=[*NAVIGATION, _BROKER] if console.broker is not None and may_alter else NAVIGATION,
+            visitor=visitor.name,
+            can_sign_in=console.access.has_users and visitor.name is None,
             facts=json.dumps(facts),
             log=console.address,
             version=__version__,

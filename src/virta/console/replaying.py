@@ -17,11 +17,14 @@ from starlette.websockets import WebSocket
 from virta.console.access import ALTER, READ, WRITE, check
 from virta.console.download import Selected
 from virta.console.live import Messages
+from virta.console.rows_of import LEADING
 from virta.console.state import Console
 from virta.console.writing import PREVIEW_ROWS, preview
 from virta.errors import NotFound, UsageError
+from virta.metadata.schemas import DELETED
+from virta.query.names import ALL_ROWS
+from virta.types import Kind
 
-_STAMPS = ("_offset", "_timestamp")
 _STEP_SECONDS = 0.05
 _BATCH_ROWS = 10_000
 
@@ -49,10 +52,32 @@ async def replay(console: Console, socket: WebSocket, request: Mapping[str, Any]
                 first_us = moment if first_us is None else first_us
                 due = begun + (moment - first_us) / 1e6 / plan.speed
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
-            await work(topic.append, _without_stamps(piece))
+            await work(_put, topic, piece)
             done += piece.num_rows
             yield {"done": done, "total": plan.total, "seconds": time.monotonic() - begun}
     yield {"done": done, "total": plan.total, "seconds": time.monotonic() - begun, "finished": True}
+
+
+def _put(topic: Any, batch: pa.RecordBatch) -> None:
+    """Append the rows; those that delete a key delete it there, too, where that can be done."""
+    for rows, deletes in _runs(batch):
+        if not deletes:
+            topic.append(_without_stamps(rows))
+        elif topic.kind == Kind.UPDATE:
+            topic.delete(rows.select(list(topic.config.keys)).to_pylist())
+
+
+def _runs(batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, bool]]:
+    """The batch in pieces that all delete, or all do not, in their order."""
+    at = batch.schema.get_field_index(DELETED)
+    if at < 0:
+        yield batch, False
+        return
+    marks, first = batch.column(at).to_pylist(), 0
+    for row in range(1, len(marks) + 1):
+        if row == len(marks) or marks[row] != marks[first]:
+            yield batch.slice(first, row - first), bool(marks[first])
+            first = row
 
 
 async def _target(console: Console, socket: WebSocket, name: str, plan: _Plan, *, create: bool) -> Any:
@@ -85,7 +110,7 @@ class _Plan:
     def columns(self) -> pa.Schema:
         """The columns that come out."""
         schema = self._result().schema if self._sql else self._rows.schema
-        return pa.schema([field for field in schema if field.name not in _STAMPS])
+        return pa.schema([field for field in schema if field.name not in LEADING])
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         found = self._result().batches() if self._sql else self._rows.batches()
@@ -98,7 +123,8 @@ class _Plan:
         name = self._name.replace('"', '""')
         bounds = f"_offset >= {self._rows.start} and _offset < {self._rows.stop}"
         wanted = f"{bounds} and ({self._where})" if self._where else bounds
-        inner = f'with rows as (select * from "{name}" where {wanted} order by _offset)'
+        every = ALL_ROWS if self._rows.topic.kind == Kind.UPDATE else ""
+        inner = f'with rows as (select * from "{name}{every}" where {wanted} order by _offset)'
         return self._console.log.sql(f"{inner} select * from ({self._sql})")
 
     def look(self) -> dict[str, Any]:
@@ -132,5 +158,5 @@ def _moment(batch: pa.RecordBatch) -> int | None:
 
 
 def _without_stamps(batch: pa.RecordBatch) -> pa.RecordBatch:
-    kept = [name for name in batch.schema.names if name not in _STAMPS]
+    kept = [name for name in batch.schema.names if name not in LEADING]
     return batch.select(kept)

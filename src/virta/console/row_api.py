@@ -12,9 +12,11 @@ from starlette.routing import Route
 from virta.console import payloads
 from virta.console.access import READ, check
 from virta.console.requests import answer, console_of, number_of, text_of
+from virta.console.rows_of import LEADING, read_row
 from virta.console.state import Console
 from virta.console.values import VALUE_LIMIT, columns_of, encode_column, is_binary
 from virta.errors import NotFound
+from virta.metadata.schemas import DELETED
 
 # A value that is shown whole: beyond it the browser would be busy with nothing else.
 _SHOWN_BYTES = 4 * 1024 * 1024
@@ -33,29 +35,21 @@ async def row(request: Request) -> Response:
     return answer(await console.hub.work(_row, console, name, *place))
 
 
-def read_row(console: Console, name: str, partition: int, offset: int) -> tuple[Any, pa.RecordBatch]:
-    """The topic and the row as a batch of one."""
-    topic = console.log.topic(name)
-    table = console.hub.windows.read(topic, partition, offset, offset + 1)
-    if table is None or not table.num_rows:
-        raise NotFound(
-            f"topic {name!r} has no row at offset {offset}",
-            hint="it may have been compacted or retained away",
-        )
-    return topic, table.combine_chunks().to_batches()[0]
-
-
 def _row(console: Console, name: str, partition: int, offset: int) -> dict[str, Any]:
     topic, batch = read_row(console, name, partition, offset)
     place = topic.partition(partition)
     block = place.fetch(place.token(offset))
     keys = list(topic.config.keys)
+    deleted = batch.schema.get_field_index(DELETED)
     return {
         "offset": offset,
         "timestamp": batch.column(1).cast(pa.int64())[0].as_py(),
         "keys": keys,
+        "deletes": deleted >= 0 and batch.column(deleted)[0].as_py(),
         "fields": [
-            _field(batch.schema.field(at), batch.column(at), keys) for at in range(2, batch.num_columns)
+            _field(batch.schema.field(at), batch.column(at), keys)
+            for at in range(batch.num_columns)
+            if batch.schema.names[at] not in LEADING
         ],
         "block": _block(block),
         "previous": offset - 1 if offset > place.start_offset else None,

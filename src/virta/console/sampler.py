@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,8 +34,9 @@ class _Track:
 class Sampler:
     """Samples a log."""
 
-    def __init__(self, log: Any) -> None:
+    def __init__(self, log: Any, lags: Callable[[], Mapping[str, tuple[int, str]]]) -> None:
         self._log = log
+        self._lags = lags
         self._tracks: dict[str, _Track] = {}
 
     def sample(self) -> list[dict[str, Any]]:
@@ -42,9 +44,10 @@ class Sampler:
         names = self._log.topics()
         for gone in set(self._tracks) - set(names):
             del self._tracks[gone]
-        return [self._topic(name) for name in names]
+        lags = self._lags()
+        return [self._topic(name, lags.get(name)) for name in names]
 
-    def _topic(self, name: str) -> dict[str, Any]:
+    def _topic(self, name: str, lag: tuple[int, str] | None) -> dict[str, Any]:
         try:
             topic = self._log.topic(name)
             nexts, stats = topic.next_offsets, topic.stats()
@@ -64,7 +67,9 @@ class Sampler:
                 "bytes": stats.bytes,
                 "newest": track.newest_us,
                 "head": topic.heads[0] if len(nexts) == 1 else None,
-                "lag": None,
+                "locked": topic.config.locked,
+                "lag": None if lag is None else lag[0],
+                "group": None if lag is None else lag[1],
                 **_rates(track.seen),
             }
         except VirtaError as error:

@@ -15,8 +15,8 @@ import pyarrow as pa
 from starlette.websockets import WebSocket
 
 from virta.console.access import READ, check
-from virta.console.download import stamped
 from virta.console.live import Messages
+from virta.console.rows_of import stamped
 from virta.console.state import Console
 from virta.console.topic_api import find_range
 from virta.console.values import encode_rows
@@ -73,7 +73,7 @@ def _begin(console: Console, name: str, partition: int, where: str, at: str | No
     """From, to, and whether it goes on after that."""
     topic = console.log.topic(name)
     place = topic.partition(partition)
-    parse_filter(where).check(stamped(topic.schema))
+    parse_filter(where).check(stamped(topic))
     if not at:
         return place.start_offset, place.next_offset, True
     found = find_range(console, name, partition, at)

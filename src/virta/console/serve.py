@@ -35,9 +35,9 @@ def parse_listen(text: str) -> tuple[str, int]:
     return host or "127.0.0.1", int(port)
 
 
-def server_of(app: ASGIApp) -> uvicorn.Server:
-    """A server for the console, to be run with a socket."""
-    config = uvicorn.Config(
+def config_of(app: ASGIApp) -> uvicorn.Config:
+    """How the console is served."""
+    return uvicorn.Config(
         app,
         log_level="warning",
         access_log=False,
@@ -47,8 +47,14 @@ def server_of(app: ASGIApp) -> uvicorn.Server:
         ws_max_size=2 * 1024 * 1024,
         timeout_graceful_shutdown=_GRACE_SECONDS,
         lifespan="on",
+        # Tabs, and whatever else comes: far more than people, far fewer than descriptors.
+        limit_concurrency=1000,
     )
-    return uvicorn.Server(config)
+
+
+def server_of(app: ASGIApp) -> uvicorn.Server:
+    """A server for the console, to be run with a socket."""
+    return uvicorn.Server(config_of(app))
 
 
 def serve(app: ASGIApp, place: socket.socket) -> Any:

@@ -20,11 +20,13 @@ from starlette.websockets import WebSocket
 from virta.console.access import READ, Visitor, check
 from virta.console.download import FORMS, streamed
 from virta.console.live import Messages
+from virta.console.newest import newest_query
 from virta.console.requests import console_of, text_of
 from virta.console.state import Console
 from virta.console.values import CELL_LIMIT, columns_of, encode_column
 from virta.errors import Denied, UsageError
 from virta.query.names import mentioned
+from virta.types import Kind
 
 MOST_ROWS = 10_000
 _MESSAGE_ROWS = 1_000
@@ -42,6 +44,30 @@ def check_query(console: Console, visitor: Visitor, query: str) -> None:
             raise Denied(f"topic {name!r} may not be read here")
 
 
+def ask(console: Console, query: str, us: Any = None) -> Any:
+    """The result of a query; with `us`, of all its topics as they stood at that moment."""
+    if us in (None, ""):
+        return console.log.sql(query)
+    try:
+        moment = int(us)
+    except ValueError:
+        raise UsageError("a moment is a number of microseconds since 1970") from None
+    return console.log.sql(_as_of(console, query.strip().rstrip(";"), moment))
+
+
+def _as_of(console: Console, query: str, moment_us: int) -> str:
+    """The query over its topics' rows of then: each name stands for what it meant at the moment."""
+    until = f"_timestamp <= make_timestamptz({moment_us})"
+    then = []
+    for name in mentioned(query, [*console.log.topics(), *_internal(query)]):
+        topic, quoted = console.log.topic(name), '"' + name.replace('"', '""') + '"'
+        inner = (
+            newest_query(topic, until) if topic.kind == Kind.UPDATE else f"from main.{quoted} where {until}"
+        )
+        then.append(f"{quoted} as ({inner})")
+    return f"with {', '.join(then)} select * from ({query})" if then else query
+
+
 def _internal(query: str) -> list[str]:
     """Virta's own topics are not listed, but may be asked about."""
     folded = query.casefold()
@@ -56,7 +82,7 @@ async def sql(console: Console, socket: WebSocket, request: Mapping[str, Any]) -
     begun = time.monotonic()
     work = console.hub.work
     await work(check_query, console, visitor, query)
-    result = await work(console.log.sql, query)
+    result = await work(ask, console, query, request.get("us"))
     batches = result.batches()
     sent, more = 0, False
     try:
@@ -65,7 +91,7 @@ async def sql(console: Console, socket: WebSocket, request: Mapping[str, Any]) -
             for piece in _pieces(batch, limit - sent):
                 yield {
                     "columns": columns_of(piece.schema),
-                    "rows": await work(_rows, piece),
+                    "rows": await work(rows_of_batch, piece),
                     "seconds": time.monotonic() - begun,
                 }
             sent += min(batch.num_rows, limit - sent)
@@ -91,7 +117,8 @@ def _pieces(batch: pa.RecordBatch, left: int) -> Iterator[pa.RecordBatch]:
         yield batch.slice(first, _MESSAGE_ROWS)
 
 
-def _rows(batch: pa.RecordBatch) -> list[Any]:
+def rows_of_batch(batch: pa.RecordBatch) -> list[Any]:
+    """Rows as the browser gets them."""
     values = [encode_column(plain_number(column), CELL_LIMIT) for column in batch.columns]
     return [list(row) for row in zip(*values, strict=True)]
 
@@ -112,6 +139,6 @@ async def export(request: Request) -> Response:
     if form not in FORMS:
         raise UsageError(f"results are exported as {', '.join(FORMS)}")
     await console.hub.work(check_query, console, visitor, query)
-    result = await console.hub.work(console.log.sql, query)
+    result = await console.hub.work(ask, console, query, request.query_params.get("us"))
     schema = await console.hub.work(lambda: result.schema)
     return streamed(console, schema, result.batches, form, "result")

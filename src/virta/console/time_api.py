@@ -17,6 +17,9 @@ from virta.console.reading import newest_us, offset_at
 from virta.console.requests import answer, console_of, number_of, text_of
 from virta.console.state import Console
 from virta.console.values import encode_rows
+from virta.errors import Denied, NotFound
+from virta.metadata.internal import OFFSETS
+from virta.query.names import ALL_ROWS
 
 BINS = 120
 # Through a broker each edge is a question of its own.
@@ -81,4 +84,27 @@ def _as_of(console: Console, name: str, partition: int, moment_us: int) -> dict[
         "next": place.next_offset,
         "head": head,
         "rows": rows,
+        "groups": positions_at(console.log, topic, partition, moment_us),
     }
+
+
+def positions_at(log: Any, topic: Any, partition: int, moment_us: int) -> list[dict[str, Any]]:
+    """Where each group stood then: the newest of its commits up to that moment, from `__offsets`."""
+    try:
+        found = log.sql(_POSITIONS, [topic.id, partition, moment_us]).to_arrow()
+    except (NotFound, Denied):  # nobody ever committed, or this is not for whoever opened the log
+        return []
+    return [
+        {"group": each["group"], "offset": each["offset"], "committed": each["committed"]}
+        for each in found.to_pylist()
+    ]
+
+
+# An update topic's own rows, all of them: what was so then is no longer the newest.
+_POSITIONS = f"""
+    select "group", "offset", epoch_us(_timestamp) as committed from (
+        from "{OFFSETS}{ALL_ROWS}"
+        where topic_id = ? and "partition" = ? and _timestamp <= make_timestamptz(?::bigint)
+        qualify row_number() over (partition by "group" order by _offset desc) = 1
+    ) where not _deleted and "offset" is not null order by 1
+"""

@@ -11,9 +11,11 @@ from starlette.routing import Route
 
 from virta import requests as ranges
 from virta.console.access import ALTER, DELETE, READ, WRITE, check
+from virta.console.cells import has_cells
 from virta.console.generating import templates_for
 from virta.console.reading import WINDOW_ROWS, offset_at
 from virta.console.requests import answer, console_of, number_of, text_of
+from virta.console.rows_of import row_columns
 from virta.console.state import Console
 from virta.console.topic_changes import words_of
 from virta.console.values import columns_of, dump, encode_rows
@@ -60,6 +62,7 @@ def describe(console: Console, name: str) -> dict[str, Any]:
         "keys": list(config["keys"]),
         "config": {option: _plain(value) for option, value in config.items()},
         "columns": columns_of(found.schema),
+        "row_columns": row_columns(found),
         "words": words_of(found.schema),
         "templates": templates_for(found.schema),
         "stats": {
@@ -68,6 +71,7 @@ def describe(console: Console, name: str) -> dict[str, Any]:
             "blocks": stats.blocks,
             "segments": stats.segments,
         },
+        "cells": has_cells(found),
         "partitions": [_where(found, number) for number in found.next_offsets],
     }
 

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from virta.console.access import DELETE, WRITE, check
+from virta.console.access import WRITE, check
 from virta.console.requests import answer, body_of, console_of, text_of
 from virta.console.state import Console
 from virta.console.values import CELL_LIMIT, columns_of, encode_column
@@ -123,7 +123,7 @@ async def delete(request: Request) -> Response:
     console = console_of(request)
     body = await body_of(request)
     name = str(body.get("topic"))
-    check(console.access, request, DELETE, name)
+    check(console.access, request, WRITE, name)
     return answer(await console.hub.work(_delete, console, name, body.get("key")))
 
 

@@ -1,5 +1,7 @@
 """A few pages over HTTP: metrics, health, readiness. Nothing else, and nothing that changes.
 
+Where the console is installed it serves these pages beside its own (`console/site.py`), and this does not.
+
 Small on purpose: GET and HEAD, one request per connection, a head of at most HEAD_BYTES that comes
 within SECONDS, at most CONNECTIONS at a time. Bodies are not read. There is no login, so it listens
 only where it is told to, and shows no rows and no secrets.
@@ -12,6 +14,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from virta.errors import UnavailableError
 
@@ -43,6 +46,16 @@ class Page:
 
 
 Pages = Mapping[str, Callable[[], Awaitable[Page]]]
+
+
+class PageServer(Protocol):
+    """What listens for HTTP: these pages alone, or the console with them."""
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; gives the port."""
+        ...
+
+    async def stop(self) -> None: ...
 
 
 class HttpPages:
@@ -98,16 +111,19 @@ class HttpPages:
         method, path = words[0], words[1].split(b"?", 1)[0].decode("ascii", "replace")
         if method not in (b"GET", b"HEAD"):
             return Page(status=405, body="only GET and HEAD\n"), True
-        make = self._pages.get(path)
-        if make is None:
+        if path not in self._pages:
             known = "\n".join(self._pages)
             return Page(status=404, body=f"there is no such page; there are:\n{known}\n"), method == b"GET"
-        try:
-            return await make(), method == b"GET"
-        except Exception as error:
-            # A page that fails is told in the log, whole; the other side learns only that it failed.
-            _log.error("page failed", exc_info=error, extra={"fields": {"path": path}})
-            return Page(status=500, body="this page failed; the broker's log says why\n"), method == b"GET"
+        return await made(self._pages, path), method == b"GET"
+
+
+async def made(pages: Pages, path: str) -> Page:
+    """One of the pages. Where it fails the log is told, whole, and the other side only that it failed."""
+    try:
+        return await pages[path]()
+    except Exception as error:
+        _log.error("page failed", exc_info=error, extra={"fields": {"path": path}})
+        return Page(status=500, body="this page failed; the broker's log says why\n")
 
 
 def _head(page: Page) -> bytes:

@@ -15,6 +15,7 @@ import json
 import logging
 import re
 import sys
+from collections import deque
 from typing import Any, TextIO
 
 from virta.security.redact import redact, redact_text
@@ -97,6 +98,32 @@ def _escaped(text: str) -> str:
 
 
 FORMATTERS: dict[str, type[logging.Formatter]] = {"text": TextFormatter, "json": JsonFormatter}
+
+
+class Recent(logging.Handler):
+    """The newest lines, kept for whoever looks at the broker's page."""
+
+    def __init__(self, kept: int = 500) -> None:
+        super().__init__()
+        self._lines: deque[dict[str, Any]] = deque(maxlen=kept)
+        self._form = _Formatter()
+        self._count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._count += 1
+        self._lines.append(
+            {
+                "number": self._count,
+                "time": record.created,
+                "level": record.levelname.lower(),
+                "event": self._form.event(record),
+                "fields": self._form.fields(record),
+            }
+        )
+
+    def after(self, number: int) -> list[dict[str, Any]]:
+        """The lines after that one, oldest first."""
+        return [line for line in list(self._lines) if line["number"] > number]
 
 
 _HANDLER = "virta-broker"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from virta import __version__
 from virta.broker.operation.metrics import Registry, Sample
-from virta.broker.tally import Tally
+from virta.broker.tally import LATENCY_SECONDS, Tally
 from virta.errors import VirtaError
 from virta.protocol.codes import FrameType
 
@@ -86,6 +86,25 @@ def _traffic(registry: Registry, server: Server, tally: Tally) -> None:
         lambda: [_by_verb(type_, number) for type_, number in list(tally.waited.items())],
         kind=count,
     )
+    registry.gauge(
+        "virta_answer_seconds_bucket",
+        "Requests answered within so many seconds, by verb; not waits that were asked for.",
+        lambda: _latencies(tally),
+        kind=count,
+    )
+
+
+def _latencies(tally: Tally) -> Iterator[Sample]:
+    """Buckets by verb, each with all that are below it, as Prometheus has them."""
+    for type_, counts in list(tally.latency.items()):
+        total = 0
+        for bound, count in zip((*LATENCY_SECONDS, None), counts, strict=True):
+            total += count
+            labels = (
+                ("verb", FrameType(type_).name.lower()),
+                ("le", "+Inf" if bound is None else f"{bound:g}"),
+            )
+            yield labels, total
 
 
 def _by_verb(type_: int, number: float) -> Sample:
@@ -121,6 +140,11 @@ def _process(registry: Registry, path: Path) -> None:
     registry.gauge(
         "process_max_fds", "Descriptors allowed.", lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     )
+
+
+def process_numbers() -> dict[str, float]:
+    """What the broker's process takes of its machine."""
+    return {"cpu_seconds": _cpu_seconds(), "resident_bytes": _resident_bytes(), "descriptors": _descriptors()}
 
 
 def _cpu_seconds() -> float:

@@ -23,15 +23,17 @@ from pathlib import Path
 from typing import Any
 
 from virta import __version__
+from virta.broker.faults import Faults
 from virta.broker.operation import logs
 from virta.broker.operation.audit import AuditWriter
 from virta.broker.operation.certificates import broker_tls, is_made_here
-from virta.broker.operation.http import JSON, PROMETHEUS, HttpPages, Page
+from virta.broker.operation.http import JSON, PROMETHEUS, HttpPages, Page, Pages, PageServer
 from virta.broker.operation.lock import BrokerLock
 from virta.broker.operation.logs import Events
 from virta.broker.operation.notify import Notify
 from virta.broker.operation.numbers import broker_numbers
 from virta.broker.operation.settings import BrokerSettings
+from virta.broker.operation.status import Status
 from virta.broker.server import Server
 from virta.clock import Clock, SystemClock
 from virta.errors import VirtaError
@@ -58,6 +60,10 @@ class Started:
     warnings: tuple[str, ...]
 
 
+# The console is a layer above the broker: whoever starts both puts it in.
+MakeSite = Callable[[Status, Guard, Pages], PageServer]
+
+
 class Operation:
     """One broker over one log."""
 
@@ -68,6 +74,7 @@ class Operation:
         *,
         reread: Callable[[], BrokerSettings],
         announce: Callable[[Started], None] = lambda _: None,
+        make_site: MakeSite | None = None,
         notify: Notify | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -76,6 +83,7 @@ class Operation:
         self.directory = log.path / DIRECTORY
         self._reread = reread
         self._announce = announce
+        self._make_site = make_site
         self._notify = notify or Notify()
         self._clock = clock or SystemClock()
         self._events = Events()
@@ -120,6 +128,8 @@ class Operation:
             write_audit=audit,
         )
         self._running = Server(self.log, guard=self._guard, observe=self._observed)
+        if self.settings["development"]:
+            self._running.faults = Faults()
         return self._running
 
     def _complain(self, error: VirtaError | OSError) -> None:
@@ -159,10 +169,22 @@ class Operation:
         async def metrics() -> Page:
             return Page(body=await asyncio.to_thread(registry.text), kind=PROMETHEUS)
 
-        pages = HttpPages({"/metrics": metrics, "/health": self._health, "/ready": self._ready})
+        pages = self._page_server(
+            server, {"/metrics": metrics, "/health": self._health, "/ready": self._ready}, stack
+        )
         host, _, port = place.rpartition(":")
         stack.push_async_callback(pages.stop)
         return f"http://{host}:{await pages.start(host.strip('[]'), int(port))}"
+
+    def _page_server(self, server: Server, pages: Pages, stack: contextlib.AsyncExitStack) -> PageServer:
+        """The console with these pages beside it, or the pages alone."""
+        if self._make_site is None:
+            return HttpPages(pages)
+        recent = logs.Recent()
+        logging.getLogger().addHandler(recent)
+        stack.callback(logging.getLogger().removeHandler, recent)
+        status = Status(server, recent=recent, started_at=self._started_at)
+        return self._make_site(status, self._guard, pages)
 
     async def _health(self) -> Page:
         """Answered by the loop that serves: if it does, it lives."""
@@ -185,8 +207,14 @@ class Operation:
         if away and self.settings.authentication is Authentication.OFF:
             found.append("other machines reach this broker and nobody is asked for a login")
         http = self.settings["http.listen"]
-        if http is not None and not is_loopback(http.rpartition(":")[0]):
+        if http is not None and not is_loopback(http.rpartition(":")[0].strip("[]")):
             found.append("other machines see names of topics and their sizes at /metrics, without a login")
+            if self._make_site is not None:
+                found.append(
+                    "other machines reach the console over plain HTTP: put a proxy with TLS before it"
+                )
+        if self.settings["development"]:
+            found.append("development mode: the console can make this broker fail on purpose")
         return found + self._certificate_warnings()
 
     def _certificate_warnings(self) -> list[str]:

@@ -98,6 +98,13 @@ def _host_and_port(value: Any) -> str | None:
     return f"{host}:{port}"
 
 
+def _names(value: Any) -> tuple[str, ...]:
+    texts = [each.strip() for each in value.split(",")] if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple) or not all(isinstance(each, str) for each in texts):
+        raise UsageError("it is a name, or a list of them")
+    return tuple(each for each in texts if each)
+
+
 def _seconds(value: Any) -> float:
     seconds = parse_duration(value)
     if seconds <= 0:
@@ -249,7 +256,25 @@ OPTIONS: dict[str, Option] = {
             name="http.listen",
             read=_host_and_port,
             default=None,
-            meaning="host:port for /metrics, /health and /ready; none: nowhere",
+            meaning="host:port for the console, /metrics, /health and /ready; none: nowhere",
+        ),
+        Option(
+            name="http.console",
+            read=_choice("auto", "on", "off"),
+            default="auto",
+            meaning="the console at http.listen; auto: where virta[console] is installed",
+        ),
+        Option(
+            name="http.host_names",
+            read=_names,
+            default=(),
+            meaning="names under which the console may be opened, beside addresses and localhost",
+        ),
+        Option(
+            name="development",
+            read=_truth,
+            default=False,
+            meaning="lets the console's Broker page break things on purpose",
         ),
         Option(
             name="stop.grace_seconds",
@@ -323,7 +348,7 @@ def shown(name: str, value: Any) -> Any:
     if value is None:
         return "none"
     if isinstance(value, tuple):
-        return ", ".join(value)
+        return ", ".join(value) or "none"
     if isinstance(value, bool):
         return "true" if value else "false"
     if "bytes" in name and isinstance(value, int):

@@ -2,7 +2,7 @@
 import { h, show } from "./dom.js";
 import { bytes, time, number } from "./format.js";
 import { get } from "./live.js";
-import { link, attempt, copy } from "./shell.js";
+import { link, attempt, copy, say, facts } from "./shell.js";
 
 /** How a value is shown whole. */
 function text(value) {
@@ -83,6 +83,30 @@ export async function detail({ topic, partition, offset, onGo, onClose }) {
       : onGo
         ? h("button", { type: "button", text: words, onclick: () => onGo(to) })
         : h("a", { class: "button", href: link("row", { topic, partition: partition || null, offset: to }), text: words });
+  const sameKey = (direction, words) =>
+    h("button", {
+      type: "button", text: words,
+      onclick: async (event) => {
+        const button = event.currentTarget;
+        button.disabled = true;
+        const found = await attempt(() => look(direction, button));
+        button.disabled = false;
+        button.textContent = words;
+        if (found === undefined) return;
+        if (found === null) say(direction === "next" ? "No newer row has this key" : "No older row has this key");
+        else if (onGo) onGo(found);
+        else location.href = link("row", { topic, partition: partition || null, offset: found });
+      },
+    });
+  const look = async (direction, button) => {
+    for (let from = null; ; ) {
+      const found = await get("near", { ...place, direction, from });
+      if (found.offset !== null || found.at === undefined) return found.offset;
+      from = found.at;
+      if (!button.isConnected) return undefined; // whoever looked has gone on
+      button.textContent = `looking at ${number(from)} …`;
+    }
+  };
   const block = row.block;
   return [
     h(
@@ -91,8 +115,8 @@ export async function detail({ topic, partition, offset, onGo, onClose }) {
       h("h2", null, onGo ? h("a", { href: link("row", { topic, partition: partition || null, offset }), text: `Row ${number(offset)}` }) : `Row ${number(offset)}`),
       h("div", { class: "actions" }, h("button", { type: "button", class: "quiet", text: "Copy JSON", onclick: () => copy(JSON.stringify(Object.fromEntries(row.fields.map((each) => [each.name, each.value])), null, 2)) }), onClose ? h("button", { type: "button", class: "quiet", "aria-label": "Close the row", text: "×", onclick: onClose }) : null),
     ),
-    h("p", { class: "dim", text: `${time(row.timestamp)} UTC · partition ${partition}` }),
-    h("div", { class: "actions" }, go(row.previous, "‹ Before"), go(row.next, "After ›"), row.keys ? go(row.previous_of_key, "‹ Same key") : null, row.keys ? go(row.next_of_key, "Same key ›") : null),
+    h("p", { class: "dim" }, `${time(row.timestamp)} UTC · partition ${partition} `, row.deletes ? h("span", { class: "tag warn", text: "deletes its key" }) : null),
+    h("div", { class: "actions" }, go(row.previous, "‹ Before"), go(row.next, "After ›"), row.keys.length ? [sameKey("previous", "‹ Same key"), sameKey("next", "Same key ›")] : null),
     h("div", { class: "values" }, row.fields.map((field) => valueOf(place, field))),
     h(
       "section",
@@ -115,9 +139,10 @@ export async function detail({ topic, partition, offset, onGo, onClose }) {
       "div",
       { class: "actions" },
       h("a", { class: "button", href: link("rows", { topic, partition: partition || null, at: `${Math.max(0, offset - 50)}:${offset + 51}` }), text: "± 50 rows" }),
-      h("a", { class: "button", href: link("produce", { topic, partition: partition || null, row: offset }), text: "Edit and send again" }),
+      facts.write ? h("a", { class: "button", href: link("produce", { topic, partition: partition || null, row: offset }), text: "Edit and send again" }) : null,
       h("a", { class: "button", href: link("api/proof", { topic, partition: partition || null, offset }), download: `proof-${offset}.json`, text: "Proof" }),
-      row.keys ? h("a", { class: "button", href: link("key", { topic, partition: partition || null, offset }), text: "History of this key" }) : null,
+      h("a", { class: "button", href: link("capsule", { topic, partition: partition || null, at: `${Math.max(0, offset - 10)}:${offset + 1}` }), text: "Capsule" }),
+      row.keys.length ? h("a", { class: "button", href: link("key", { topic, partition: partition || null, offset }), text: "History of this key" }) : null,
     ),
   ];
 }

@@ -50,7 +50,8 @@ class Grid extends HTMLElement {
   /** Show these columns: `{name, number}`; the first two are offset and time. */
   setColumns(columns, widths) {
     this.columns = columns;
-    this.style.setProperty("--cols", widths.map((each) => `${Math.round(each * 7.55 + 20)}px`).join(" "));
+    this.widths = [];
+    this.widen(widths);
     this.scroller.setAttribute("aria-colcount", columns.length);
     this.head.replaceChildren(
       ...columns.map((each) => h("span", { role: "columnheader", class: each.number ? "num" : null, title: each.said || null, text: each.name })),
@@ -58,6 +59,14 @@ class Grid extends HTMLElement {
     this.layer.replaceChildren();
     this.pool = [];
     this.plan();
+  }
+
+  /** Make columns wider where these say so; none becomes narrower while somebody reads. */
+  widen(widths) {
+    const wider = widths.map((each, at) => Math.max(each, this.widths[at] || 0));
+    if (wider.every((each, at) => each === this.widths[at])) return;
+    this.widths = wider;
+    this.style.setProperty("--cols", wider.map((each) => `${Math.round(each * 7.55 + 20)}px`).join(" "));
   }
 
   get visible() {

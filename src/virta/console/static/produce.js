@@ -2,7 +2,7 @@
 import { h, show, field } from "./dom.js";
 import { number, plural, bytes, rate, span } from "./format.js";
 import { get, post, open } from "./live.js";
-import { page, parameter, setAddress, setTitle, topicTabs, trouble, link, copyAs, quoted, facts, action } from "./shell.js";
+import { page, parameter, setAddress, setTitle, topicTabs, crumbs, trouble, link, copyAs, quoted, facts, action } from "./shell.js";
 import { table } from "./table.js";
 
 const name = parameter("topic", "");
@@ -218,7 +218,7 @@ const PARTS = [
 ];
 
 async function start() {
-  setTitle("Produce", h("a", { class: "crumb", href: "./", text: "Topics" }), h("a", { class: "crumb", href: link("rows", { topic: name }), text: name }));
+  setTitle("Produce", ...crumbs(name));
   topic = await get("topic", { topic: name });
   const values = parameter("row") === null ? null : await whole();
   const place = h("div", { class: "panel" });

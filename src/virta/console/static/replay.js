@@ -2,7 +2,7 @@
 import { h, show, field } from "./dom.js";
 import { number, plural, span, rate } from "./format.js";
 import { get, open } from "./live.js";
-import { page, parameter, setAddress, setTitle, topicTabs, trouble, link } from "./shell.js";
+import { page, parameter, setAddress, setTitle, topicTabs, crumbs, trouble, link } from "./shell.js";
 import { table } from "./table.js";
 
 const name = parameter("topic", "");
@@ -12,7 +12,7 @@ let running = null;
 const told = (...children) => ((result.hidden = false), show(result, children));
 
 async function start() {
-  setTitle("Replay", h("a", { class: "crumb", href: "./", text: "Topics" }), h("a", { class: "crumb", href: link("rows", { topic: name }), text: name }));
+  setTitle("Replay", ...crumbs(name));
   const topic = await get("topic", { topic: name });
   const names = (await get("topics")).topics;
   const at = h("input", { type: "text", value: parameter("at", ""), placeholder: "all of it", spellcheck: "false" });

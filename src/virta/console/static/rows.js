@@ -66,6 +66,7 @@ const cache = {
       for (const row of got.rows) place.rows.set(row[0], row);
       place.upTo = Math.max(place.upTo, Math.min(got.next, (key + 1) * PAGE));
       if (grid.columns.length === 0) setColumns(got.rows);
+      else grid.widen(widthsOf(allColumns(), got.rows));
     } catch (error) {
       place.upTo = 0;
       tell(error.message, "bad");
@@ -100,7 +101,7 @@ const matches = {
 // -- what is shown ---------------------------------------------------------------------------------
 
 function allColumns() {
-  return [{ name: "offset", number: true }, { name: "time" }, ...topic.columns];
+  return [{ name: "offset", number: true }, { name: "time" }, ...topic.row_columns];
 }
 
 function setColumns(sample) {

@@ -1,8 +1,8 @@
 // What a topic is, and changing it.
 import { h, show, field } from "./dom.js";
-import { bytes, number, span } from "./format.js";
+import { bytes, number, plural } from "./format.js";
 import { get, post } from "./live.js";
-import { page, parameter, setTitle, topicTabs, trouble, link, say, attempt, dialog, copyAs, quoted, facts } from "./shell.js";
+import { page, parameter, setTitle, topicTabs, trouble, say, attempt, forGood, crumbs, copyAs, quoted, facts } from "./shell.js";
 
 const name = parameter("topic", "");
 
@@ -94,37 +94,8 @@ function columnPart(topic) {
   );
 }
 
-function forGood(words, explanation, path, done) {
-  return () => {
-    const typed = h("input", { type: "text", autocomplete: "off", spellcheck: "false" });
-    const button = h("button", { type: "submit", class: "danger", text: words, disabled: true });
-    typed.addEventListener("input", () => (button.disabled = typed.value !== name));
-    const box = dialog(
-      words,
-      h(
-        "form",
-        {
-          class: "form",
-          onsubmit: async (event) => {
-            event.preventDefault();
-            await attempt(async () => {
-              await post(path, { topic: name, typed: typed.value });
-              box.close();
-              done();
-            });
-          },
-        },
-        h("p", { class: "all", text: explanation }),
-        h("div", { class: "all" }, field(`Type ${name} to go on`, typed)),
-        h("div", { class: "all actions" }, button, h("button", { type: "button", text: "Cancel", onclick: () => box.close() })),
-      ),
-    );
-    typed.focus();
-  };
-}
-
 async function start() {
-  setTitle("Settings", h("a", { class: "crumb", href: "./", text: "Topics" }), h("a", { class: "crumb", href: link("rows", { topic: name }), text: name }));
+  setTitle("Settings", ...crumbs(name));
   const topic = await get("topic", { topic: name });
   const config = topic.config;
   const told = [
@@ -158,8 +129,14 @@ async function start() {
           h(
             "div",
             { class: "actions" },
-            topic.may.alter && !config.locked ? h("button", { type: "button", class: "danger", text: "Lock the topic", onclick: forGood("Lock the topic", "A locked topic takes no more rows and cannot be changed any more.", "lock", start) }) : null,
-            topic.may.delete ? h("button", { type: "button", class: "danger", text: "Delete the topic", onclick: forGood("Delete the topic", `All ${number(topic.stats.rows)} rows are deleted.`, "drop", () => (location.href = "./")) }) : null,
+            topic.may.alter && !config.locked ? forGood("Lock the topic", "A locked topic takes no more rows and cannot be changed any more.", name, async (typed) => {
+                  await post("lock", { topic: name, typed });
+                  await start();
+                }) : null,
+            topic.may.delete ? forGood("Delete the topic", `All ${plural(topic.stats.rows, "row")} are deleted.`, name, async (typed) => {
+                  await post("drop", { topic: name, typed });
+                  location.href = "./";
+                }) : null,
           ),
         )
       : null,

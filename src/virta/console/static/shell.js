@@ -1,6 +1,6 @@
 // What every page has: navigation, theme, connection state, messages, the palette.
-import { h, show, byId } from "./dom.js";
-import { onState, get } from "./live.js";
+import { h, show, byId, field } from "./dom.js";
+import { onState, get, post } from "./live.js";
 
 export const facts = JSON.parse(document.querySelector('meta[name="facts"]').content);
 export const page = byId("page");
@@ -47,13 +47,20 @@ export function topicTabs(topic, here) {
 }
 const TOPIC_PAGES = [
   { path: "rows", name: "Rows" },
-  { path: "produce", name: "Produce" },
-  { path: "replay", name: "Replay" },
+  { path: "life", name: "Cells", when: (topic) => topic.cells },
+  { path: "latest", name: "Latest", when: (topic) => topic.keys.length },
+  { path: "produce", name: "Produce", when: (topic) => topic.may.write && !topic.config.locked },
+  { path: "replay", name: "Replay", when: () => facts.write },
   { path: "time", name: "Time" },
+  { path: "diff", name: "Diff", when: (topic) => topic.keys.length },
   { path: "verify", name: "Verify" },
   { path: "storage", name: "Storage" },
+  { path: "capsule", name: "Capsule" },
   { path: "settings", name: "Settings" },
 ];
+
+/** The crumbs of a page below a topic. */
+export const crumbs = (name) => [h("a", { class: "crumb", href: "./", text: "Topics" }), h("a", { class: "crumb", href: link("rows", { topic: name }), text: name })];
 
 /** Say something for a moment. */
 export function say(text, kind = "note") {
@@ -97,6 +104,36 @@ export function dialog(title, ...content) {
   document.body.append(box);
   box.showModal();
   return box;
+}
+
+/** A button for what cannot be undone: it wants `name` typed, then calls. */
+export function forGood(words, explanation, name, call) {
+  const open = () => {
+    const typed = h("input", { type: "text", autocomplete: "off", spellcheck: "false" });
+    const button = h("button", { type: "submit", class: "danger", text: words, disabled: true });
+    typed.addEventListener("input", () => (button.disabled = typed.value !== name));
+    const box = dialog(
+      words,
+      h(
+        "form",
+        {
+          class: "form",
+          onsubmit: async (event) => {
+            event.preventDefault();
+            await attempt(async () => {
+              await call(typed.value);
+              box.close();
+            });
+          },
+        },
+        h("p", { class: "all", text: explanation }),
+        h("div", { class: "all" }, field(`Type ${name} to go on`, typed)),
+        h("div", { class: "all actions" }, button, h("button", { type: "button", text: "Cancel", onclick: () => box.close() })),
+      ),
+    );
+    typed.focus();
+  };
+  return h("button", { type: "button", class: "danger", text: words, onclick: open });
 }
 
 /** Ways to say what this view shows, elsewhere. */
@@ -206,6 +243,13 @@ function switchTheme() {
   localStorage.setItem("virta-theme", now);
 }
 
+const leave = byId("sign-out");
+if (leave) {
+  leave.addEventListener("click", async () => {
+    await attempt(() => post("sign-out", {}));
+    location.reload();
+  });
+}
 byId("theme").addEventListener("click", switchTheme);
 byId("find").addEventListener("click", openPalette);
 document.addEventListener("keydown", (event) => {

@@ -1,6 +1,6 @@
 // SQL over all topics.
 import { h, show } from "./dom.js";
-import { number, plural, span, cell } from "./format.js";
+import { number, plural, span, cell, time } from "./format.js";
 import { get, open } from "./live.js";
 import { page, parameter, setAddress, trouble, link, copyAs, quoted, python, facts, action, sqlName } from "./shell.js";
 import { table } from "./table.js";
@@ -62,7 +62,7 @@ function start(query) {
     request: () => {
       if (asked) rows = [];
       asked = true;
-      return { op: "sql", query, limit: Number(limit.value) };
+      return { op: "sql", query, limit: Number(limit.value), us: parameter("us") };
     },
     got: (message) => {
       if (message.columns) columns = message.columns;
@@ -143,7 +143,7 @@ const form = h(
     h(
       "div",
       { class: "actions" },
-      h("label", { class: "pick" }, "Export ", h("select", { onchange: (event) => { if (event.target.value && chosen()) location.href = link("api/sql/export", { q: chosen(), form: event.target.value }); event.target.value = ""; } }, ["", "csv", "jsonl", "parquet", "arrow", "tsv", "json"].map((each) => h("option", { value: each, text: each || "choose" })))),
+      h("label", { class: "pick" }, "Export ", h("select", { onchange: (event) => { if (event.target.value && chosen()) location.href = link("api/sql/export", { q: chosen(), us: parameter("us"), form: event.target.value }); event.target.value = ""; } }, ["", "csv", "jsonl", "parquet", "arrow", "tsv", "json"].map((each) => h("option", { value: each, text: each || "choose" })))),
       copyAs(() => [
         ["link", location.href],
         ["command line", `virta sql -l ${quoted(facts.log)} ${quoted(text.value.trim())}`],
@@ -160,12 +160,19 @@ text.addEventListener("keydown", (event) => {
   }
 });
 
+const moment = parameter("us");
+const then = moment === null ? null : h(
+  "p",
+  { class: "state held" },
+  `All topics stand as of ${time(Number(moment))} UTC. `,
+  h("button", { type: "button", class: "quiet", text: "Back to now", onclick: () => (setAddress({ us: null }), location.reload()) }),
+);
 show(
   page,
   h(
     "div",
     { class: "sql" },
-    h("div", { class: "main" }, form, h("p", { class: "hint", text: "DuckDB's SQL over any topics, fixed to their rows of this moment. Ctrl-Enter runs; with a part selected, that part." }), state, drawing, output),
+    h("div", { class: "main" }, then, form, h("p", { class: "hint", text: "DuckDB's SQL over any topics, fixed to their rows of this moment. Ctrl-Enter runs; with a part selected, that part." }), state, drawing, output),
     h("aside", { "aria-label": "Topics and history" }, h("h2", { text: "Topics" }), names, h("h2", { text: "History" }), past),
   ),
 );

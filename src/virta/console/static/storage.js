@@ -2,25 +2,13 @@
 import { h, show } from "./dom.js";
 import { number, plural, bytes, time, span } from "./format.js";
 import { get } from "./live.js";
-import { page, parameter, setTitle, topicTabs, trouble, link, facts, copyAs, quoted } from "./shell.js";
+import { page, parameter, setTitle, topicTabs, crumbs, trouble, link, facts, copyAs, quoted } from "./shell.js";
 import { chart } from "./chart.js";
+import { list } from "./table.js";
 
 const name = parameter("topic");
 
 const kept = (retention) => [retention.age === null ? "" : span(retention.age), retention.bytes === null ? "" : bytes(retention.bytes), retention.rows === null ? "" : plural(retention.rows, "row")].filter(Boolean).join(", ") || "everything";
-
-function list(label, heads, rows) {
-  return h(
-    "div",
-    { class: "scroll", tabindex: 0, role: "region", "aria-label": label },
-    h(
-      "table",
-      { class: "list" },
-      h("thead", null, h("tr", null, heads.map(([text, isNumber]) => h("th", { scope: "col", class: isNumber ? "number" : null, text })))),
-      h("tbody", null, rows.map((row) => h("tr", null, row.map((each, at) => (each instanceof Node ? each : h("td", { class: heads[at][1] ? "number" : null, text: each })))))),
-    ),
-  );
-}
 
 function planPart(plan) {
   const section = h("section", { class: "panel" }, h("h2", { text: "What the steward would do now" }));
@@ -51,7 +39,7 @@ async function overview() {
 }
 
 async function one() {
-  setTitle("Storage", h("a", { class: "crumb", href: "./", text: "Topics" }), h("a", { class: "crumb", href: link("rows", { topic: name }), text: name }));
+  setTitle("Storage", ...crumbs(name));
   const topic = await get("topic", { topic: name });
   const found = await get("storage/topic", { topic: name });
   show(

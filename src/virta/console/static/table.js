@@ -28,3 +28,20 @@ export function table(columns, rows, label) {
     ),
   );
 }
+
+/**
+ * A list: heads as `[text, isNumber]`, rows of texts or of cells that are made already.
+ * @param {string} label @param {[string, boolean?][]} heads @param {any[][]} rows
+ */
+export function list(label, heads, rows) {
+  return h(
+    "div",
+    { class: "scroll", tabindex: 0, role: "region", "aria-label": label },
+    h(
+      "table",
+      { class: "list" },
+      h("thead", null, h("tr", null, heads.map(([text, isNumber]) => h("th", { scope: "col", class: isNumber ? "number" : null, text })))),
+      h("tbody", null, rows.map((row) => h("tr", null, row.map((each, at) => (each instanceof Node ? each : h("td", { class: heads[at][1] ? "number" : null, text: each })))))),
+    ),
+  );
+}

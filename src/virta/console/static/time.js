@@ -2,15 +2,15 @@
 import { h, show, later } from "./dom.js";
 import { number, plural, time, moment, span } from "./format.js";
 import { get } from "./live.js";
-import { page, parameter, setAddress, setTitle, topicTabs, trouble, link, copyAs, quoted, python, sqlName, facts } from "./shell.js";
+import { page, parameter, setAddress, setTitle, topicTabs, trouble, link, crumbs, copyAs, quoted, python, sqlName, facts } from "./shell.js";
 import { chart } from "./chart.js";
-import { table } from "./table.js";
+import { table, list } from "./table.js";
 
 const name = parameter("topic", "");
 const partition = Number(parameter("partition", 0));
 
 async function start() {
-  setTitle("Time", h("a", { class: "crumb", href: "./", text: "Topics" }), h("a", { class: "crumb", href: link("rows", { topic: name }), text: name }));
+  setTitle("Time", ...crumbs(name));
   const topic = await get("topic", { topic: name });
   const found = await get("histogram", { topic: name, partition });
   if (!found.counts.length) return show(page, topicTabs(topic, "time"), h("p", { class: "empty", text: "There are no rows yet." }));
@@ -36,10 +36,24 @@ async function start() {
       h("strong", { text: plural(current.offset - current.start, "row") }), ` of ${number(current.next - current.start)} were there (${Math.round(share * 100)} %), head `,
       h("span", { class: "mono", text: current.head ? current.head.slice(0, 16) : "–" }),
     );
-    const columns = [{ name: "offset", number: true }, { name: "time" }, ...topic.columns];
+    const columns = [{ name: "offset", number: true }, { name: "time" }, ...topic.row_columns];
     const shown = current.rows.slice().reverse().map((row) => [row[0], time(row[1]), ...row.slice(2)]);
     const parts = [h("h2", { text: "The newest rows then" }), shown.length ? table(columns, shown, "Rows as of then") : h("p", { class: "dim", text: "None yet." })];
-    for (const each of extras) parts.push(await each(us, current));
+    if (current.groups.length) {
+      parts.unshift(
+        h(
+          "section",
+          { class: "panel" },
+          h("h2", { text: "Where groups stood then" }),
+          list("Groups as of then", [["Group"], ["Offset", true], ["Behind", true], ["Last commit"]], current.groups.map((each) => [
+            h("th", { scope: "row" }, h("a", { href: link("groups", { group: each.group, topic: name }), text: each.group })),
+            h("td", { class: "number" }, h("a", { href: link("rows", { topic: name, partition: partition || null, at: each.offset }), text: number(each.offset) })),
+            plural(Math.max(0, current.offset - each.offset), "row"),
+            `${time(each.committed)} UTC`,
+          ])),
+        ),
+      );
+    }
     show(rows, parts);
   };
   const soon = later(40, () => draw().catch((error) => show(rows, trouble(error))));
@@ -48,6 +62,7 @@ async function start() {
     soon();
   });
   const query = () => `select * from ${sqlName(name)} where _timestamp <= timestamptz '${moment(us)}' order by _offset desc limit 100`;
+  const atThatTime = () => link("sql", { q: `select * from ${sqlName(name)} order by _offset desc limit 100`, us });
   show(
     page,
     topicTabs(topic, "time"),
@@ -60,7 +75,8 @@ async function start() {
         "div",
         { class: "actions" },
         h("button", { type: "button", text: "Rows until then", onclick: () => (location.href = link("rows", { topic: name, partition: partition || null, at: `:${current.offset}` })) }),
-        h("button", { type: "button", text: "SQL as of then", onclick: () => (location.href = link("sql", { q: query() })) }),
+        h("button", { type: "button", text: "SQL as of then", onclick: () => (location.href = atThatTime()) }),
+        topic.keys.length ? h("button", { type: "button", text: "Diff with now", onclick: () => (location.href = link("diff", { topic: name, before: moment(us) })) }) : null,
         copyAs(() => [
           ["link", location.href],
           ["command line", `virta read -l ${quoted(facts.log)} ${quoted(`${name}@:${current.offset}`)}`],
@@ -74,6 +90,4 @@ async function start() {
   await draw();
 }
 
-/** What else stands as of then; filled by what the log has. */
-const extras = [];
 start().catch((error) => show(page, trouble(error)));

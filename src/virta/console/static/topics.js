@@ -9,7 +9,7 @@ const rows = new Map();
 const body = h("tbody");
 const summary = h("p", { class: "lead", role: "status" }, "Looking at the log");
 const search = h("input", { type: "search", placeholder: "Filter by name", "aria-label": "Filter topics by name", oninput: () => draw() });
-const actions = h("div", { class: "actions" }, search, facts.write ? h("a", { class: "button", href: "new", text: "New topic" }) : null);
+const actions = h("div", { class: "actions" }, search, facts.create ? h("a", { class: "button", href: "new", text: "New topic" }) : null);
 const table = h(
   "div",
   { class: "scroll", tabindex: 0, role: "region", "aria-label": "Topics" },
@@ -67,7 +67,10 @@ function row(topic, now) {
   set(row.next, number(topic.next));
   set(row.size, bytes(topic.bytes));
   set(row.newest, age(topic.newest, now));
-  set(row.lag, topic.lag === null ? "–" : number(topic.lag));
+  if (topic.group === null) set(row.lag, "–");
+  else if (row.group !== topic.group) show(row.lag, (row.lagLink = h("a", { href: link("groups", { group: topic.group, topic: topic.name }), title: `the slowest group is ${topic.group}` })));
+  row.group = topic.group;
+  if (topic.group !== null) set(row.lagLink, number(topic.lag));
   row.lag.classList.toggle("warn", topic.lag > 0);
   set(row.head, topic.head ? topic.head.slice(0, 12) : "–");
   row.head.title = topic.head || "";

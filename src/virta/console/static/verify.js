@@ -2,7 +2,7 @@
 import { h, show, field } from "./dom.js";
 import { number, plural, bytes, span, time } from "./format.js";
 import { get, post, open } from "./live.js";
-import { page, parameter, setTitle, topicTabs, trouble, link, copy, copyAs, quoted, python, facts, attempt, action } from "./shell.js";
+import { page, parameter, setTitle, topicTabs, crumbs, trouble, link, copy, copyAs, quoted, python, facts, attempt, action } from "./shell.js";
 import { blake3, fromHex } from "./blake3.js";
 
 const name = parameter("topic");
@@ -56,7 +56,7 @@ function run(topic, against, told, held = {}) {
 // -- one topic -----------------------------------------------------------------------------------------
 
 async function one() {
-  setTitle("Verify", h("a", { class: "crumb", href: "./", text: "Topics" }), h("a", { class: "crumb", href: link("rows", { topic: name }), text: name }));
+  setTitle("Verify", ...crumbs(name));
   const topic = await get("topic", { topic: name });
   const drawn = await get("chain", { topic: name, partition }).catch((error) => ({ cells: [], segments: [], blocks: 0, head: topic.partitions[partition].head, error }));
   const cells = drawn.cells.map(([first, blocks, base, end, size, kind]) =>
