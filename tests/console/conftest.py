@@ -44,6 +44,16 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         orders.append(
             [{"id": n, "user": ("ada", "bob", "eve")[n % 3], "amount": n * 0.5} for n in range(1000)]
         )
+        life = opened.create_topic(
+            "life", {"x": int, "y": int, "alive": bool}, kind="update", keys=["x", "y"]
+        )
+        life.append([{"x": x, "y": y, "alive": (x + y) % 3 == 0} for x in range(12) for y in range(8)])
+        life.append({"x": 0, "y": 1, "alive": True})
+        with orders.reader(group="billing") as reader:
+            for batch in reader.batches(max_rows=400):
+                reader.commit()
+                if batch.num_rows:
+                    break
         yield opened
 
 
@@ -69,7 +79,12 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture
 def page(chromium: Any, console: str) -> Iterator[Any]:
-    """A tab of its own. Nothing may leave the origin, and nothing may be complained about."""
+    """A tab of its own."""
+    yield from checked_tab(chromium, console)
+
+
+def checked_tab(chromium: Any, console: str) -> Iterator[Any]:
+    """A tab from which nothing may leave the origin, and in which nothing may be complained about."""
     context = chromium.new_context(base_url=console, viewport={"width": 1280, "height": 800})
     context.grant_permissions(["clipboard-read", "clipboard-write"])
     tab = context.new_page()

@@ -21,6 +21,15 @@ PAGES = {
     "time?topic=orders": "The newest rows then",
     "storage": "Bytes a row",
     "storage?topic=orders": "Blocks by size",
+    "key?topic=orders&offset=17": "1 row of this key",
+    "latest?topic=orders": "1,000 keys",
+    "life": "33 alive of 96",
+    "diff?topic=life&before=96": "1 changed",
+    "capsule?topic=orders&at=10:20": "Download the capsule",
+    "groups": "nobody reads",
+    "groups?group=billing&topic=orders": "Nobody reads at the moment",
+    "broker": "there is no broker behind it",
+    "rows?topic=nowhere": "nowhere",
     "sql?q=select user, count(*) as n from orders group by 1&chart=bars": "3 rows in",
 }
 

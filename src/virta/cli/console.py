@@ -59,7 +59,7 @@ def console(
     host, port = parse_listen(listen)
     local = is_loopback(host)
     with open_log(invocation, create=False) as log, listening(host, port) as place:
-        access = ReadOnly() if read_only else OpenAccess() if local else _of_users(log)
+        access = ReadOnly() if read_only else OpenAccess() if local else _of_users(invocation, log)
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{place.getsockname()[1]}/"
         note(
@@ -71,7 +71,7 @@ def console(
         serve(application(log, access=access, hosts=hosts), place)
 
 
-def _of_users(log: Any) -> Access:
+def _of_users(invocation: Invocation, log: Any) -> Access:
     """Off loopback: the users that the log's broker knows; where there are none, all only look."""
     from virta.broker.operation.operation import ACCESS_FILE, DIRECTORY
     from virta.clock import SystemClock
@@ -83,7 +83,7 @@ def _of_users(log: Any) -> Access:
     path = getattr(log, "path", None)
     if path is None or not (path / DIRECTORY / ACCESS_FILE).exists():
         return ReadOnly()
-    users = AccessFile(path / DIRECTORY / ACCESS_FILE, complain=lambda _: None)
+    users = AccessFile(path / DIRECTORY / ACCESS_FILE, complain=lambda error: note(invocation, str(error)))
     return UserAccess(Guard(access=users.current, clock=SystemClock()), log, local=False)
 
 

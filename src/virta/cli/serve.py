@@ -78,7 +78,6 @@ def serve(
 
     \b
     Examples:
-      virta serve ./events
       virta serve ./events --console
       virta serve ./events --listen virtas://0.0.0.0:7400 --http 127.0.0.1:7402
       virta serve ./events --check

@@ -14,6 +14,7 @@ from virta.console.chain_reading import cells_of, segments_of
 from virta.console.requests import answer, console_of, text_of
 from virta.console.state import Console
 from virta.errors import UnavailableError, VirtaError
+from virta.steward.report import PartitionReport
 from virta.steward.steward import Steward
 
 _SIZE_BINS = 24
@@ -102,20 +103,23 @@ async def plan(request: Request) -> Response:
     """What a round of the steward would remove or rewrite now; nothing is done."""
     console = console_of(request)
     name = request.query_params.get("topic")
-    check(console.access, request, READ, name)
-    return answer(await console.hub.work(_plan, console, name))
+    visitor = check(console.access, request, READ, name)
+    found = await console.hub.work(_plan, console, name)
+    shown = [each for each in found if console.access.allows(visitor, READ, each.topic)]
+    return answer(
+        {
+            "rows": sum(part.rows for part in shown),
+            "bytes": sum(part.bytes for part in shown),
+            "segments": sum(part.segments for part in shown),
+            "parts": [dataclasses.asdict(part) for part in shown],
+        }
+    )
 
 
-def _plan(console: Console, name: str | None) -> dict[str, Any]:
+def _plan(console: Console, name: str | None) -> list[PartitionReport]:
     if not hasattr(console.log, "path"):
         raise UnavailableError(
             "what the steward would do is known where the log's files are",
             hint="open the console of the broker itself",
         )
-    report = Steward(console.log).run_once(dry_run=True, topic=name)
-    return {
-        "rows": report.rows,
-        "bytes": report.bytes,
-        "segments": report.segments,
-        "parts": [dataclasses.asdict(part) for part in report.partitions],
-    }
+    return list(Steward(console.log).run_once(dry_run=True, topic=name).partitions)

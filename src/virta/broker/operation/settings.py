@@ -99,6 +99,8 @@ def _host_and_port(value: Any) -> str | None:
 
 
 def _names(value: Any) -> tuple[str, ...]:
+    if value in (None, "none"):
+        return ()
     texts = [each.strip() for each in value.split(",")] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not all(isinstance(each, str) for each in texts):
         raise UsageError("it is a name, or a list of them")

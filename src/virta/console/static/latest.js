@@ -1,9 +1,9 @@
 // The newest row of each key: the table that a topic with keys is, kept up to date.
 import { h, show } from "./dom.js";
-import { number, span, time } from "./format.js";
+import { number, span } from "./format.js";
 import { get, open } from "./live.js";
 import { page, parameter, setAddress, setTitle, topicTabs, crumbs, trouble, link, copyAs, quoted, python, sqlName, facts } from "./shell.js";
-import { table } from "./table.js";
+import { widthsOf } from "./grid.js";
 
 const name = parameter("topic", "");
 // What takes longer is read again when somebody asks.
@@ -16,6 +16,16 @@ async function start() {
   const where = h("input", { type: "text", class: "wide mono", spellcheck: "false", placeholder: "where: amount > 100", "aria-label": "Only keys where", value: parameter("where", "") });
   const status = h("p", { class: "state", role: "status", text: "reading …" });
   const place = h("div", { class: "results" });
+  const source = {
+    rows: [],
+    get count() {
+      return this.rows.length;
+    },
+    at: (at) => source.rows[at],
+    want() {},
+  };
+  const grid = document.createElement("virta-grid");
+  grid.setAttribute("label", "The newest row of each key");
   const again = h("button", { type: "button", text: "Read again", hidden: true, onclick: () => read() });
   const keys = topic.keys.map(sqlName).join(", ");
   const filter = () => where.value.trim();
@@ -28,12 +38,13 @@ async function start() {
     try {
       const found = await get("latest", { topic: name, where: parameter("where") });
       took = found.seconds;
-      const rows = found.rows.map((row) => [row[0], time(Date.parse(row[1]) * 1000), ...row.slice(2)]);
-      const scrolled = place.querySelector(".scroll");
-      const at = scrolled ? [scrolled.scrollTop, scrolled.scrollLeft] : [0, 0];
-      show(place, rows.length ? table(found.columns.map((each, index) => (index < 2 ? { ...each, name: ["offset", "time"][index] } : each)), rows, "The newest row of each key") : h("p", { class: "dim", text: parameter("where") ? "No key matches." : "There are no keys yet." }));
-      const now = place.querySelector(".scroll");
-      if (now) [now.scrollTop, now.scrollLeft] = at;
+      const rows = found.rows.map((row) => [row[0], Date.parse(row[1]) * 1000, ...row.slice(2)]);
+      source.rows = rows;
+      const columns = found.columns.map((each, index) => (index < 2 ? { ...each, name: ["offset", "time"][index] } : each));
+      if (JSON.stringify(columns) !== JSON.stringify(grid.columns)) grid.setColumns(columns, widthsOf(columns, rows));
+      grid.hidden = !rows.length;
+      show(place, rows.length ? null : h("p", { class: "dim", text: parameter("where") ? "No key matches." : "There are no keys yet." }));
+      grid.changed();
       again.hidden = took <= QUICK_SECONDS;
       status.className = took <= QUICK_SECONDS ? "state live" : "state";
       status.textContent = `${number(found.count)} ${found.count === 1 ? "key" : "keys"}${found.count > rows.length ? `, the ${number(rows.length)} that changed last` : ""}, read in ${span(took)}`;
@@ -65,7 +76,13 @@ async function start() {
     ),
     h("div", { class: "states" }, status),
     place,
+    grid,
   );
+  document.body.classList.add("full");
+  grid.source = source;
+  grid.addEventListener("choose", (event) => {
+    if (topic.partitions.length === 1) location.href = link("row", { topic: name, offset: event.detail[0] });
+  });
   function sql() {
     const newest = topic.kind === "update" ? sqlName(name) : `(from ${sqlName(name)} qualify row_number() over (partition by ${keys} order by _timestamp desc, _offset desc) = 1)`;
     return `select * from ${newest}${filter() ? ` where ${filter()}` : ""} order by _offset desc`;
