@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 # A debt of bytes is looked at again after so long: the limit may have been raised.
 _LONGEST_PAUSE_SECONDS = 5.0
 _KEEPALIVE_SECONDS = 60
+# They take as long as there is nothing to tell, which says nothing about the broker.
+_FOR_NEWS = frozenset((FrameType.LONG_POLL, FrameType.STREAM))
 
 
 class Session(asyncio.Protocol):
@@ -349,7 +351,7 @@ class Session(asyncio.Protocol):
             tally.waited[type_] += 1
             seconds = self.server.now() - began_at
             tally.seconds[type_] += seconds
-            if type_ not in WAITS:  # they take as long as there is nothing to tell
+            if type_ not in _FOR_NEWS:
                 tally.answered(self.name, type_, topic, seconds)
             if self._inbox:
                 self.go_on()
