@@ -55,7 +55,7 @@ PARTS = {
     "snapshot",
     "step",
     "pause",
-    "places",
+    "waits_for",
     "rows_of",
 }
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from virta.aio.worker import Worker
 from virta.topics.groups.group import Group, Target
 from virta.topics.groups.model import GroupDescription, Lag, ResetPlan
-from virta.topics.groups.reader import PAUSE_SECONDS, ROWS_AT_ONCE, GroupReader
+from virta.topics.groups.reader import ROWS_AT_ONCE, GroupReader
 from virta.topics.read import Row
 from virta.types import Token
 
@@ -84,7 +84,7 @@ class AsyncGroupReader:
             left = None if stop_when_idle is None else stop_when_idle - (now - idle_since)
             if left is not None and left <= 0:
                 return
-            await self._pause(PAUSE_SECONDS if left is None else min(PAUSE_SECONDS, left))
+            await self._pause(left)
 
     async def _step(self, max_rows: int) -> pa.RecordBatch | None:
         if self._visit is None:
@@ -97,8 +97,8 @@ class AsyncGroupReader:
             if visit.done() and self._visit is visit:
                 self._visit = None
 
-    async def _pause(self, seconds: float) -> None:
-        places = [(partition.stored, offset) for partition, offset in self._sync.places]
+    async def _pause(self, most: float | None) -> None:
+        places, seconds = await self._worker.run(self._sync.waits_for, most)
         if places:
             await self._worker.arrival(places, seconds)
         else:

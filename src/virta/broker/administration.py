@@ -43,6 +43,7 @@ class Call:
     progress: Callable[[Any], None]
     who: str
     may_see: Callable[[str], bool]
+    may: Callable[[Right, str | None], bool]
 
     def opened(self) -> Topic:
         found = self.log.topic(self.topic)

@@ -16,6 +16,8 @@ import pyarrow as pa
 from virta.broker import administration, reading
 from virta.broker.changes import Following
 from virta.broker.desk import Desk, Order, TopicDesk
+from virta.broker.groups import VERBS as GROUP_VERBS
+from virta.broker.groups import GroupService
 from virta.broker.reading import Found, Place
 from virta.broker.session import Credit, Session
 from virta.errors import NotFound, UsageError, VirtaError
@@ -67,6 +69,8 @@ class Service:
             FrameType.QUERY: self._query,
             FrameType.ADMINISTER: self._administer,
         }
+        self._groups = GroupService(self)
+        self._verbs |= self._groups.verbs
 
     def handle(self, session: Session, frame: Frame, header: Any) -> None:
         self._verbs[frame.type](session, frame, header)
@@ -172,6 +176,7 @@ class Service:
         return all(desk.is_idle for topic in self._desks.values() for desk in topic.partitions)
 
     def close(self) -> None:
+        self._groups.close()
         for name in list(self._desks):
             self.forget(name)
 
@@ -546,7 +551,7 @@ class Service:
     # -- what is rare -----------------------------------------------------------------------------------
 
     def _administer(self, session: Session, frame: Frame, header: Any) -> None:
-        verb = administration.VERBS.get(header.verb)
+        verb = administration.VERBS.get(header.verb) or GROUP_VERBS.get(header.verb)
         if verb is None:
             raise UsageError(f"there is no verb {header.verb[:60]!r}", hint="docs/protocol.md has the table")
         if verb.right is not None:
@@ -582,6 +587,7 @@ class Service:
             progress=progress,
             who=str(seat.principal),
             may_see=seat.may_see,
+            may=seat.may,
         )
         value, body = await self.threaded(verb.act, call)
         if verb.replaces_topic:

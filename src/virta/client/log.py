@@ -16,6 +16,7 @@ from typing import Any
 
 from virta.client import queries
 from virta.client.catalog import RemoteCatalog, record_from
+from virta.client.groups import RemoteCoordinator
 from virta.client.partition import RemotePartition
 from virta.client.topic import RemoteTopic
 from virta.client.wire import Wire
@@ -34,6 +35,7 @@ from virta.steward.doctor import DoctorReport
 from virta.storage.layout import check_topic_name
 from virta.storage.view import Identity
 from virta.topics.configuration import new_config
+from virta.topics.groups.model import GroupDescription
 from virta.topics.schema import SchemaSource
 from virta.types import Event, Kind, Problem, Stats, VerifyReport
 
@@ -60,6 +62,7 @@ class RemoteLog(Log):
         self._process = os.getpid()
         self.wire.connect()
         self._remote = RemoteCatalog(self.wire, self._clock)
+        self._groups = RemoteCoordinator(self._remote)
         self._lock = threading.Lock()
         self._topics: dict[str, Any] = {}
         self._closed = False
@@ -87,7 +90,9 @@ class RemoteLog(Log):
         with self._lock:
             known: RemoteTopic | None = self._topics.get(record.name)
             if known is None or known.id != record.id.hex():
-                known = self._topics[record.name] = RemoteTopic(self._remote, record, self._open_partition)
+                known = self._topics[record.name] = RemoteTopic(
+                    self._remote, record, self._open_partition, self._groups
+                )
             known._schemas.know(record, schema)
             return known
 
@@ -145,6 +150,13 @@ class RemoteLog(Log):
         self._remote.administer("drop_topic", name, can_retry=False)
         with self._lock:
             self._topics.pop(name, None)
+
+    # -- consumer groups --------------------------------------------------------------------------
+
+    def groups(self) -> list[GroupDescription]:
+        """All consumer groups: members, positions and lag."""
+        self._check_open()
+        return self._groups.describe_all()
 
     # -- queries --------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from virta.client.append import RemoteAppender, RemoteWriter
 from virta.client.catalog import RemoteCatalog, record_from
 from virta.client.changes import RemoteChanges
+from virta.client.groups import RemoteCoordinator, RemoteGroup
 from virta.client.partition import RemotePartition
 from virta.client.selection import RemoteSelection
 from virta.client.table import RemoteTable
@@ -49,12 +50,15 @@ class RemoteTopic(Topic):
     """A named stream of rows with a schema."""
 
     _catalog: RemoteCatalog  # type: ignore[assignment]
+    _groups: RemoteCoordinator  # type: ignore[assignment]
 
-    def __init__(self, catalog: RemoteCatalog, record: TopicRecord, open_partition: Any) -> None:
+    def __init__(
+        self, catalog: RemoteCatalog, record: TopicRecord, open_partition: Any, groups: RemoteCoordinator
+    ) -> None:
         # the one place where what stands at a broker takes the place of what lies in a directory
         # (what happens to a topic is noted by the broker)
         super().__init__(
-            cast("Catalog", catalog), record, open_partition, cast("Any", None), cast("Any", None)
+            cast("Catalog", catalog), record, open_partition, cast("Any", None), cast("Any", groups)
         )
 
     def partition(self, number: int) -> RemotePartitionVerbs:
@@ -155,6 +159,16 @@ class RemoteTopic(Topic):
         raise UsageError(
             "a snapshot for queries is taken where the files are", hint="log.sql() asks the broker"
         )
+
+    # -- consumer groups ------------------------------------------------------------------------------
+
+    def group(self, name: str) -> RemoteGroup:
+        """A group from outside: where it stands, and putting it somewhere else."""
+        return RemoteGroup(self, self._group_key(name), cast("Any", self._groups))
+
+    def groups(self) -> list[str]:
+        """The names of the groups on this topic."""
+        return self._groups.names(self.name, self.id)
 
     # -- where it stands ----------------------------------------------------------------------------
 

@@ -439,6 +439,11 @@ class Wire:
                 self._reader.start()
         self._is_called_for.set()
 
+    def call_nobody(self, pending: Pending) -> None:
+        """Have nobody called for this any more; its answer is still taken."""
+        pending.answered = None
+        self._called_for.discard(pending)
+
     def _read_on(self) -> None:
         while self._closed is None:
             if not self._called_for:

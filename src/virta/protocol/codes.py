@@ -51,6 +51,15 @@ class FrameType(enum.IntEnum):
     ADMINISTER = 64
     ANSWER = 65
     PROGRESS = 66
+    # consumer groups; what is rare of them is ADMINISTER's
+    GROUP_HEARTBEAT = 72
+    GROUP_ASSIGNMENT = 73
+    GROUP_COMMIT = 74
+    GROUP_POSITIONS = 75
+    GROUP_POSITIONS_ANSWER = 76
+    GROUP_WATCH = 77
+    GROUP_CHANGED = 78
+    GROUP_SET_ASIDE = 79
     # 80 to 95: between brokers (ReplicaSync), for a later version
 
 
@@ -68,6 +77,10 @@ REQUESTS = frozenset(
         FrameType.LOCATE,
         FrameType.POSITIONS,
         FrameType.ADMINISTER,
+        FrameType.GROUP_HEARTBEAT,
+        FrameType.GROUP_COMMIT,
+        FrameType.GROUP_POSITIONS,
+        FrameType.GROUP_WATCH,
     )
 )
 # Requests that may go on for as long as the client likes; nobody who stops waits for them.
@@ -84,6 +97,9 @@ ANSWERS = frozenset(
         FrameType.POSITIONS_ANSWER,
         FrameType.ANSWER,
         FrameType.PROGRESS,
+        FrameType.GROUP_ASSIGNMENT,
+        FrameType.GROUP_POSITIONS_ANSWER,
+        FrameType.GROUP_CHANGED,
     )
 )
 

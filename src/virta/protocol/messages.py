@@ -182,6 +182,72 @@ MESSAGES: dict[str, tuple[tuple[int, str, str, str], ...]] = {
     ),
     "Answer": ((1, "bytes", "value", "JSON"),),
     "Progress": ((1, "bytes", "value", "JSON"),),
+    "GroupPartition": (
+        (1, "uint32", "partition", ""),
+        (2, "uint64", "epoch", "of the assignment: the number that this partition was given under"),
+    ),
+    "GroupPosition": (
+        (1, "uint32", "partition", ""),
+        (2, "uint64", "epoch", "GroupCommit: the assignment it is held by; an older one is fenced"),
+        (3, "uint64", "offset", "with the hash: the token up to which rows are done"),
+        (4, "bytes", "hash", "before the block that holds the offset"),
+        (5, "uint32", "attempts", "how often the row at the offset has failed"),
+    ),
+    "GroupHeartbeat": (
+        (1, "string", "group", ""),
+        (2, "string", "topic", ""),
+        (3, "bytes", "topic_id", ""),
+        (4, "string", "member", "a name of this member alone, drawn by the client"),
+        (5, "string", "instance", "a name that stays over restarts, where the member has one"),
+        (6, "repeated GroupPartition", "owned", "what it holds; what is not named is given up"),
+        (7, "double", "session_seconds", "silent for so long, it is taken for gone"),
+        (8, "bool", "joining", "its first heartbeat"),
+        (9, "bool", "leaving", "its last"),
+    ),
+    "GroupAssignment": (
+        (1, "uint64", "epoch", "rises when members come or go"),
+        (2, "repeated GroupPartition", "partitions", "the member's own"),
+        (3, "repeated uint32", "revoked", "of these: to be committed and given up"),
+        (4, "uint64", "generation", "another one than before: something may have changed"),
+        (5, "double", "heartbeat_seconds", "when to speak up again, at the latest"),
+    ),
+    "GroupCommit": (
+        (1, "string", "group", ""),
+        (2, "string", "topic", ""),
+        (3, "bytes", "topic_id", ""),
+        (4, "string", "member", ""),
+        (5, "repeated GroupPosition", "positions", "all are noted, or none"),
+    ),
+    "GroupPositions": (
+        (1, "string", "group", ""),
+        (2, "string", "topic", ""),
+        (3, "bytes", "topic_id", ""),
+    ),
+    "GroupPositionsAnswer": ((1, "repeated GroupPosition", "positions", "where the group stands"),),
+    "GroupWatch": (
+        (1, "string", "group", ""),
+        (2, "string", "topic", ""),
+        (3, "bytes", "topic_id", ""),
+        (4, "uint64", "generation", "answer when it is another one"),
+        (5, "uint32", "wait_ms", "or after this time"),
+    ),
+    "GroupChanged": ((1, "uint64", "generation", "of now"),),
+    "GroupLetter": (
+        (1, "uint32", "partition", ""),
+        (2, "uint64", "epoch", "of the assignment it is held by"),
+        (3, "uint64", "offset", "of the row"),
+        (4, "uint32", "attempts", "how often it failed"),
+        (5, "string", "error_type", ""),
+        (6, "string", "error", "the last error's message"),
+        (7, "string", "traceback", "the end of it"),
+    ),
+    "GroupSetAside": (
+        (1, "string", "group", ""),
+        (2, "string", "topic", ""),
+        (3, "bytes", "topic_id", ""),
+        (4, "string", "member", ""),
+        (5, "repeated GroupLetter", "letters", "rows that go to the topic's dead letters"),
+    ),
 }
 
 # which message is the header of which frame
@@ -217,6 +283,14 @@ HEADERS: dict[FrameType, str] = {
     FrameType.ADMINISTER: "Administer",
     FrameType.ANSWER: "Answer",
     FrameType.PROGRESS: "Progress",
+    FrameType.GROUP_HEARTBEAT: "GroupHeartbeat",
+    FrameType.GROUP_ASSIGNMENT: "GroupAssignment",
+    FrameType.GROUP_COMMIT: "GroupCommit",
+    FrameType.GROUP_POSITIONS: "GroupPositions",
+    FrameType.GROUP_POSITIONS_ANSWER: "GroupPositionsAnswer",
+    FrameType.GROUP_WATCH: "GroupWatch",
+    FrameType.GROUP_CHANGED: "GroupChanged",
+    FrameType.GROUP_SET_ASIDE: "GroupSetAside",
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -325,7 +325,7 @@ class Topic:
             self.partitions,
             self._group_key(group),
             self._groups,
-            self._wait_for_rows,
+            wait_for_any,
             now_us=self._now_us,
             member=member,
             start=start,
@@ -333,9 +333,6 @@ class Topic:
             session_timeout=session_timeout,
             processing_timeout=processing_timeout,
         )
-
-    def _wait_for_rows(self, places: Sequence[tuple[Partition, int]], seconds: float) -> bool:
-        return wait_for_any([(partition.stored, offset) for partition, offset in places], seconds)
 
     def _group_key(self, group: str) -> GroupKey:
         return GroupKey(group=group, topic=self.name, topic_id=self.id)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from virta.clock import Clock
 from virta.errors import Conflict, UsageError
 from virta.storage.layout import NAME_LIMIT_BYTES
-from virta.topics.groups.model import Assignment, Commit, GroupKey, Heartbeat
+from virta.topics.groups.model import Assignment, Commit, GroupKey, Heartbeat, Position
 from virta.topics.groups.offsets import Known, Offsets
 from virta.topics.groups.state import GroupState
 from virta.topics.groups.store import Document, GroupStore, Slot
@@ -33,7 +34,7 @@ class Coordinator(Protocol):
         """Note how far the member came, if all of it is still its own; else Fenced, and nothing is noted."""
         ...
 
-    def committed(self, key: GroupKey) -> Mapping[int, Token]:
+    def positions(self, key: GroupKey) -> Mapping[int, Position]:
         """Where the group stands, by partition."""
         ...
 
@@ -41,10 +42,37 @@ class Coordinator(Protocol):
         """Another number means that a heartbeat may bring another assignment: cheap to ask."""
         ...
 
+    def pause_seconds(self, most: float) -> float:
+        """How long a reader without rows may wait before it looks at the generation again."""
+        ...
+
+    def watched(self, key: GroupKey, generation: int) -> Sequence[tuple[Any, int]]:
+        """What to wait for beside rows, so that a change of the group is heard of at once."""
+        ...
+
+
+# How long a reader in a directory waits for rows before it looks whether the group has changed.
+PAUSE_SECONDS = 0.2
+SHORTEST_SESSION_SECONDS, LONGEST_SESSION_SECONDS = 0.3, 24 * 3600.0
+
 
 def check_group_name(name: str) -> None:
     if not name or len(name.encode("utf-8", "surrogatepass")) > NAME_LIMIT_BYTES:
         raise UsageError(f"a group's name has 1 to {NAME_LIMIT_BYTES} bytes")
+
+
+def check_session(seconds: float) -> None:
+    if not (math.isfinite(seconds) and SHORTEST_SESSION_SECONDS <= seconds <= LONGEST_SESSION_SECONDS):
+        raise UsageError(
+            f"a session lasts between {SHORTEST_SESSION_SECONDS:g} seconds and a day, not {seconds:g} seconds"
+        )
+
+
+def _check_heartbeat(said: Heartbeat) -> None:
+    check_session(said.session_seconds)
+    for name in (said.member, said.instance):
+        if name is not None and not 0 < len(name.encode("utf-8", "surrogatepass")) <= 2 * NAME_LIMIT_BYTES:
+            raise UsageError(f"a member's name has 1 to {NAME_LIMIT_BYTES} bytes")
 
 
 class _Held:
@@ -54,11 +82,15 @@ class _Held:
         self.slot = slot
         self.known = known
         self.generation = 0 if document is None else int(document["generation"])
+        self.attempts: dict[int, list[int]] = {}  # partition → offset, how often its row failed
         if document is None:
             # a number that was given before must not be given again
             self.state = GroupState(partitions=partitions, granted=known.epoch)
         else:
             self.state = GroupState.from_dict(document["state"])
+            # one that only looked at the group may have made it, without knowing the topic
+            self.state.partitions = max(self.state.partitions, partitions)
+            self.attempts = {int(number): pair for number, pair in document.get("attempts", {}).items()}
 
     def save(self) -> None:
         document = {
@@ -67,6 +99,7 @@ class _Held:
             "positions": {str(number): text for number, text in self.known.tokens.items()},
             "seen": self.known.seen,
             "highest_epoch": self.known.epoch,
+            "attempts": {str(number): pair for number, pair in self.attempts.items()},
         }
         self.slot.write(document)
 
@@ -86,6 +119,7 @@ class GroupCoordinator:
             yield _Held(slot, document, partitions, known)
 
     def heartbeat(self, key: GroupKey, partitions: int, said: Heartbeat) -> Assignment:
+        _check_heartbeat(said)
         with self._holding(key, partitions) as held:
             before = _standing(held.state)
             answer = held.state.heartbeat(said, self._clock.monotonic())
@@ -98,15 +132,43 @@ class GroupCoordinator:
         with self._holding(key, 0) as held:
             for partition, commit in commits.items():
                 held.state.check(member, partition, commit.epoch)
+                if commit.token.partition != partition:
+                    raise UsageError(f"a token of partition {commit.token.partition} is none of {partition}")
             held.known = self._offsets.commit(key, held.known, commits, member)
+            for partition, commit in commits.items():
+                held.attempts.pop(partition, None)
+                if commit.attempts:
+                    held.attempts[partition] = [commit.token.offset, commit.attempts]
             held.save()
 
-    def committed(self, key: GroupKey) -> Mapping[int, Token]:
-        known = self._offsets.catch_up(key, _known_of(self._store.read(key)))
-        return {number: token for number in known.tokens if (token := known.token(number)) is not None}
+    def positions(self, key: GroupKey) -> Mapping[int, Position]:
+        document = self._store.read(key)
+        known = self._offsets.catch_up(key, _known_of(document))
+        attempts = {} if document is None else document.get("attempts", {})
+        found = {}
+        for number in known.tokens:
+            token = known.token(number)
+            if token is not None:
+                offset, failed = attempts.get(str(number), (-1, 0))
+                found[number] = Position(token=token, attempts=failed if offset == token.offset else 0)
+        return found
 
     def generation(self, key: GroupKey) -> int:
         return self._store.generation(key)
+
+    def pause_seconds(self, most: float) -> float:
+        return min(most, PAUSE_SECONDS)
+
+    def watched(self, key: GroupKey, generation: int) -> Sequence[tuple[Any, int]]:  # noqa: ARG002
+        return ()
+
+    def give_time(self) -> None:
+        """Have every session last its full length from now on: those who could not be heard are not gone."""
+        for key in self._store.list_keys():
+            with self._holding(key, 0) as held:
+                if held.state.members:
+                    held.state.give_time(self._clock.monotonic())
+                    held.save()
 
     # -- looking after groups -------------------------------------------------------------------
 

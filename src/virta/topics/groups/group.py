@@ -48,7 +48,7 @@ class Group:
     def describe(self) -> GroupDescription:
         """Members, positions and lag; NotFound when nobody has read or committed under this name."""
         state, now = self._coordinator.state(self._key)
-        committed = self._coordinator.committed(self._key)
+        committed = {n: at.token for n, at in self._coordinator.positions(self._key).items()}
         if not state.members and not committed:
             raise NotFound(
                 f"topic {self.topic!r} has no group {self.name!r}",
@@ -100,7 +100,7 @@ class Group:
 
     def plan_reset(self, to: Target) -> list[ResetPlan]:
         """What `reset` would do: rows that are read again, and rows that are passed over."""
-        committed = self._coordinator.committed(self._key)
+        committed = {n: at.token for n, at in self._coordinator.positions(self._key).items()}
         plans = []
         for partition in self._topic.partitions:
             token = self._target(partition, to)

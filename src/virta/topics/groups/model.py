@@ -56,6 +56,28 @@ class Commit:
 
     token: Token
     epoch: int
+    attempts: int = 0  # how often the row at the token has failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Where a group stands in a partition."""
+
+    token: Token
+    attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A row that failed too often, and why it did the last time."""
+
+    partition: int
+    epoch: int
+    offset: int
+    attempts: int
+    error_type: str
+    error: str
+    traceback: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from virta.errors import Closed, Fenced, HistoryChanged, UsageError, VirtaError
 from virta.requests import parse_duration
-from virta.topics.groups.coordinator import Coordinator, check_group_name
+from virta.topics.groups.coordinator import Coordinator, check_group_name, check_session
 from virta.topics.groups.model import (
     DEFAULT_SESSION_SECONDS,
     Assignment,
@@ -48,13 +48,10 @@ _log = logging.getLogger("virta.groups")
 
 DEFAULT_PROCESSING_SECONDS = 300.0
 AT_LEAST_ONCE, AT_MOST_ONCE = "at_least_once", "at_most_once"
-# How long a reader waits for rows before it looks whether the group has changed.
-PAUSE_SECONDS = 0.2
 # Row by row, positions are committed so often at most; a row that was finished is committed at the end.
 ROWS_AT_ONCE = 1024
-_SHORTEST_SESSION_SECONDS = 0.3
 
-# Waits until one of these partitions has a row at its offset, or the seconds are over.
+# Waits until one of these has a row at its offset (or a group another generation), or the seconds are over.
 Waiting = Callable[[Sequence[tuple[Any, int]], float], bool]
 
 
@@ -79,8 +76,7 @@ class GroupReader:
         if delivery not in (AT_LEAST_ONCE, AT_MOST_ONCE):
             raise UsageError(f"delivery is {AT_LEAST_ONCE!r} or {AT_MOST_ONCE!r}, not {delivery!r}")
         self._session = parse_duration(session_timeout)
-        if self._session < _SHORTEST_SESSION_SECONDS:
-            raise UsageError(f"a session lasts at least {_SHORTEST_SESSION_SECONDS} seconds")
+        check_session(self._session)
         self._processing = parse_duration(processing_timeout)
         self._partitions = partitions
         self._key = key
@@ -172,7 +168,7 @@ class GroupReader:
             left = None if stop_when_idle is None else stop_when_idle - (now - idle_since)
             if left is not None and left <= 0:
                 return
-            self.pause(PAUSE_SECONDS if left is None else min(PAUSE_SECONDS, left))
+            self.pause(left)
 
     def rows(self, *, stop_when_idle: float | None = None) -> Iterator[Row]:
         """Row by row; a row is finished when the next one is asked for."""
@@ -230,19 +226,24 @@ class GroupReader:
             )
             raise
 
-    def pause(self, seconds: float) -> None:
-        """Wait for rows, but no longer than this."""
-        with self._lock:
-            places = self.places
+    def pause(self, most: float | None) -> None:
+        """Wait for rows or a change of the group, but no longer than this."""
+        places, seconds = self.waits_for(most)
         if places:
             self._waiting(places, seconds)
         else:
             self._stop.wait(seconds)
 
-    @property
-    def places(self) -> list[tuple[Any, int]]:
-        """What it waits for: partitions, and the offset of the next row of each."""
-        return [(place.partition, place.token.offset) for place in self._places.values()]
+    def waits_for(self, most: float | None) -> tuple[list[tuple[Any, int]], float]:
+        """Partitions with the offset of the next row of each, what tells of the group; and how long."""
+        with self._lock:
+            places: list[tuple[Any, int]] = [
+                (place.partition.stored, place.token.offset) for place in self._places.values()
+            ]
+            places += self._coordinator.watched(self._key, self._generation)
+            until_heartbeat = max(0.05, self._beat_at - time.monotonic())
+        seconds = self._coordinator.pause_seconds(until_heartbeat)
+        return places, seconds if most is None else min(seconds, most)
 
     # -- committing ---------------------------------------------------------------------------
 
@@ -326,9 +327,10 @@ class GroupReader:
                 del self._places[number]
 
     def _begin(self, fresh: Sequence[int], told: Assignment) -> None:
-        committed = self._coordinator.committed(self._key)
+        positions = self._coordinator.positions(self._key)
         for number in fresh:
-            token = committed.get(number)
+            position = positions.get(number)
+            token = None if position is None else position.token
             place = Place(self._partitions[number], told.partitions[number], token or self._first(number))
             self._places[number] = place
             if token is None and self._start != "oldest":

@@ -23,8 +23,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from virta.errors import Fenced
+from virta.errors import Fenced, UsageError
 from virta.topics.groups.model import HEARTBEATS_PER_SESSION, Assignment, Heartbeat
+
+# Twice the partitions a topic can have: those beyond one for each partition only wait.
+MEMBERS_LIMIT = 2000
 
 
 @dataclass(slots=True)
@@ -84,6 +87,8 @@ class GroupState:
                 f"another reader took over the name {said.instance!r} in this group",
                 hint="every reader that runs at the same time needs a name of its own",
             )
+        if len(self.members) >= MEMBERS_LIMIT:
+            raise UsageError(f"a group has at most {MEMBERS_LIMIT:,} members")
         self.members[said.member] = Member(said.instance, said.session_seconds, expires)
         self.epoch += 1
         if before is not None:
@@ -127,6 +132,11 @@ class GroupState:
         for name in late:
             self._remove(name)
         return late
+
+    def give_time(self, now: float) -> None:
+        """Let every session last its full length from now on."""
+        for member in self.members.values():
+            member.expires = max(member.expires, now + member.session_seconds)
 
     def check(self, member: str, partition: int, epoch: int) -> None:
         """That a commit comes from who owns the partition now."""
