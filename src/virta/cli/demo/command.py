@@ -101,7 +101,7 @@ def _tell_addresses(stage: Stage, places: Places, serving: Serving) -> None:
     stage.step("It is live; look at it")
     if serving.console:
         stage.fact("console", layout.bold(serving.console))
-        stage.fact("life", layout.bold(f"{serving.console}life/life"))
+        stage.fact("life", layout.bold(f"{serving.console}life?topic=life"))
     stage.fact("broker", serving.broker or "none")
     print(f"\n    In another terminal{_activation()}:\n")
     print(f"    export VIRTA_LOG={shlex.quote(serving.broker or str(places.events))}")

@@ -39,48 +39,51 @@ class Serving:
     def play(self, log: Log) -> None:
         for name in feeds.FEEDS:
             self.children.start("virta.cli.demo.feeds", name, str(log.path))
-        self.stage.step("Served over TCP, shown in the browser", "virta serve · virta console")
+        self.stage.step("Served over TCP, shown in the browser", "virta serve --console")
         self._start_broker()
-        self._start_console()
         self._watch_lag(log)
 
     def _start_broker(self) -> None:
+        """One process for both, as `virta serve --console` is anywhere."""
         if not _installed(_BROKER_NEEDS):
             self.stage.fact("broker", "left out: pip install 'virta[serve]'")
             return
-        port = free_port(BROKER_PORT)
-        self.broker = f"virta://127.0.0.1:{port}"
-        self.children.start_server(port, "virta", "serve", str(self.places.events), "--listen", self.broker)
-        with virta.open(self.broker) as remote:
+        port, http = free_port(BROKER_PORT), free_port(CONSOLE_PORT)
+        broker = f"virta://127.0.0.1:{port}"
+        words = ["serve", str(self.places.events), "--listen", broker]
+        shows = _installed(_CONSOLE_NEEDS)
+        if shows:
+            words += ["--console", "--http", f"127.0.0.1:{http}"]
+        self.children.start_server(http if shows else port, "virta", *words)
+        self.broker = broker
+        self._append_and_read_back(broker)
+        if shows:
+            self._look_at_console(f"http://127.0.0.1:{http}/")
+        else:
+            self.stage.fact("console", "left out: pip install 'virta[console]'")
+
+    def _append_and_read_back(self, broker: str) -> None:
+        make, taken, acks = feeds.order_maker(seed=2), [], []
+        with virta.open(broker) as remote:
             orders = remote.topic("orders")
-            make = feeds.order_maker(seed=2)
-            acks, taken = [], []
             for number in range(_TIMES):
                 begun = time.perf_counter()
                 acks.append(orders.append(make(number)))
                 taken.append(time.perf_counter() - begun)
             # Local processes append to the topic at the same moment, so offsets between may be theirs.
             back = [next(iter(orders[ack.first_offset : ack.first_offset + 1]))["id"] for ack in acks]
-        self.stage.fact(
-            "broker", f"{self.broker}: a row there and acknowledged in {span(sorted(taken)[_TIMES // 2])}"
-        )
+        typical = sorted(taken)[_TIMES // 2]
+        self.stage.fact("broker", f"{broker}: a row there and acknowledged in {span(typical)}")
         self.stage.check(
-            back == [make_id(number) for number in range(_TIMES)],
+            back == [1 + number for number in range(_TIMES)],
             f"{count(_TIMES, 'order')} appended over TCP and read back, while local processes append too",
         )
 
-    def _start_console(self) -> None:
-        if not _installed(_CONSOLE_NEEDS):
-            self.stage.fact("console", "left out: pip install 'virta[console]'")
-            return
-        port = free_port(CONSOLE_PORT)
-        self.children.start_server(
-            port, "virta", "console", str(self.places.events), "--listen", f"127.0.0.1:{port}"
-        )
-        self.console = f"http://127.0.0.1:{port}/"
-        with urllib.request.urlopen(self.console, timeout=10) as page:
+    def _look_at_console(self, console: str) -> None:
+        with urllib.request.urlopen(console, timeout=10) as page:
             good = page.status == 200 and b"<html" in page.read().lower()
-        self.stage.check(good, f"the console answers at {self.console}")
+        self.stage.check(good, f"the console answers at {console}")
+        self.console = console
 
     def _watch_lag(self, log: Log) -> None:
         """The group takes fewer orders a second than come."""
@@ -90,10 +93,6 @@ class Serving:
             time.sleep(0.2)
             lag = lag_of(log)
         self.stage.check(lag > 0, f"group {feeds.GROUP} is {count(lag, 'row')} behind, as it is meant to be")
-
-
-def make_id(number: int) -> int:
-    return number + 1
 
 
 def lag_of(log: Log) -> int:
