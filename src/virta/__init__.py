@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from virta.open import open as open
     from virta.settings import Settings as Settings
     from virta.steward.steward import Steward as Steward
+    from virta.topics.groups.letters import DeadLetter as DeadLetter
+    from virta.topics.groups.retry import Retry as Retry
     from virta.types import Ack as Ack
     from virta.types import ArrowStream as ArrowStream
     from virta.types import Compression as Compression
@@ -66,6 +68,7 @@ __all__ = [
     "Conflict",
     "Corrupt",
     "DamageError",
+    "DeadLetter",
     "Denied",
     "Durability",
     "Erasure",
@@ -78,6 +81,7 @@ __all__ = [
     "NotFound",
     "Problem",
     "Receipt",
+    "Retry",
     "SchemaMismatch",
     "Settings",
     "Stats",
@@ -98,7 +102,12 @@ __all__ = [
 ]
 
 _OPENERS = ("aopen", "open")
-_ELSEWHERE = {"Settings": "virta.settings", "Steward": "virta.steward.steward"}
+_ELSEWHERE = {
+    "DeadLetter": "virta.topics.groups.letters",
+    "Retry": "virta.topics.groups.retry",
+    "Settings": "virta.settings",
+    "Steward": "virta.steward.steward",
+}
 _VALUES = (
     "Ack",
     "ArrowStream",

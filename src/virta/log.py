@@ -39,6 +39,7 @@ from virta.topics.configuration import new_config
 from virta.topics.difference import Difference, keyed, newest_of_keys
 from virta.topics.events import CREATED, DELETED, EventLog
 from virta.topics.groups.coordinator import GroupCoordinator
+from virta.topics.groups.letters import DeadLetterBox
 from virta.topics.groups.model import GroupDescription
 from virta.topics.groups.offsets import Offsets
 from virta.topics.groups.store import DirectoryStore
@@ -69,7 +70,8 @@ class Log:
         self._budget, self._dumper = registry.log_memory(self._key, self.settings)
         self._events = EventLog(self._internal_topic)
         groups = DirectoryStore(self._files, self._catalog.paths.groups)
-        self.coordinator = GroupCoordinator(groups, Offsets(self._internal_topic), self._clock)
+        letters = DeadLetterBox(self.topic, self.create_topic)
+        self.coordinator = GroupCoordinator(groups, Offsets(self._internal_topic), self._clock, letters)
         self._queries = Engine(self._catalog.names, self._queried)
         self._lock = threading.Lock()
         self._topics: dict[str, Topic] = {}

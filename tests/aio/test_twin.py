@@ -11,6 +11,7 @@ import pytest
 import virta
 from virta.aio import (
     AsyncChanges,
+    AsyncDeadLetters,
     AsyncGroup,
     AsyncGroupReader,
     AsyncLog,
@@ -24,6 +25,7 @@ from virta.aio import (
 from virta.log import Log
 from virta.topics.changes import Changes
 from virta.topics.groups.group import Group
+from virta.topics.groups.letters import DeadLetters
 from virta.topics.groups.reader import GroupReader
 from virta.topics.partition import Partition
 from virta.topics.read import Selection
@@ -41,6 +43,7 @@ PAIRS = [
     (Writer, AsyncWriter),
     (GroupReader, AsyncGroupReader),
     (Group, AsyncGroup),
+    (DeadLetters, AsyncDeadLetters),
 ]
 
 # What the twin itself is built on; no part of what users see.
@@ -61,7 +64,7 @@ PARTS = {
 
 # What only names or narrows is the same on both sides, without an await.
 NARROWING = {"since", "until", "where", "columns", "limit", "newest", "partition", "table", "as_of", "group"}
-NARROWING |= {"changes"}
+NARROWING |= {"changes", "attempt", "dead_letters"}
 ITERATIONS = {"tail", "tail_batches", "batches", "rows", "stream"}
 CONTEXTS = {"writer", "reader"}
 PLAIN_PROPERTIES = {

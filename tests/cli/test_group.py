@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.cli.conftest import Cli
+from virta.topics.groups.retry import Retry
 
 
 @pytest.fixture
@@ -69,3 +70,38 @@ def test_rm(billing: Cli) -> None:
     billing.ok("group", "rm", "billing", "orders", "--yes")
     assert billing("group", "rm", "billing", "orders", "--yes").code == 3
     assert "no groups yet" in billing.ok("group", "ls").err
+
+
+@pytest.fixture
+def failing(orders: Cli) -> Cli:
+    """A group for which all three orders failed."""
+    with orders.open() as log:
+        topic = log.topic("orders")
+        with topic.reader(group="billing", retry=Retry(attempts=1)) as reader:
+            for _ in reader.rows(stop_when_idle=0):
+                with reader.attempt():
+                    raise ValueError("no such card")
+    return orders
+
+
+def test_dead_letters(failing: Cli) -> None:
+    listed = json.loads(failing.ok("group", "dead", "billing", "orders", "-o", "json").out)
+    assert [each["place"] for each in listed] == ["0@0", "0@1", "0@2"]
+    assert (listed[0]["error_type"], listed[0]["error"]) == ("ValueError", "no such card")
+    assert failing.ok("group", "dead", "billing", "orders", "-q").out == "0@0\n0@1\n0@2\n"
+    assert "no such card" in failing.ok("group", "dead", "billing", "orders").out
+    whole = json.loads(failing.ok("group", "dead", "billing", "orders", "--at", "0@1", "-o", "json").out)
+    assert "raise ValueError" in whole["traceback"]
+    assert failing("group", "dead", "billing", "orders", "--at", "7@7").code == 3
+    assert "no dead letters" in failing.ok("group", "dead", "nobody", "orders").err
+
+
+def test_dead_letters_are_sent_again_or_thrown_away(failing: Cli) -> None:
+    assert "would send 3 dead letters" in failing.ok("group", "resend", "billing", "orders", "--dry-run").err
+    assert failing("group", "resend", "billing", "orders", stdin="no\n").code == 2
+    failing.ok("group", "resend", "billing", "orders", "--at", "0@1", stdin="billing\n")
+    assert json.loads(failing.ok("group", "ls", "-o", "json").out)[0]["lag_rows"] == 1
+    assert failing.ok("group", "dead", "billing", "orders", "-q").out == "0@0\n0@2\n"
+    assert failing("group", "discard", "billing", "orders", "--at", "0@1", "--yes").code == 3
+    failing.ok("group", "discard", "billing", "orders", "--yes")
+    assert "no dead letters" in failing.ok("group", "resend", "billing", "orders", "--yes").err

@@ -14,7 +14,9 @@ from typing import Any
 
 import virta
 from virta.aio import (
+    AsyncAttempt,
     AsyncChanges,
+    AsyncDeadLetters,
     AsyncGroup,
     AsyncGroupReader,
     AsyncLog,
@@ -38,6 +40,8 @@ TWINS = (
     AsyncResult,
     AsyncGroupReader,
     AsyncGroup,
+    AsyncAttempt,
+    AsyncDeadLetters,
     AsyncChanges,
 )
 
@@ -113,8 +117,8 @@ class Plain:
         self._loop.run(self._twin.__aenter__)
         return self
 
-    def __exit__(self, *raised: Any) -> None:
-        self._loop.run(self._twin.__aexit__, *raised)
+    def __exit__(self, *raised: Any) -> Any:
+        return self._loop.run(self._twin.__aexit__, *raised)
 
     def __repr__(self) -> str:
         return repr(self._twin)

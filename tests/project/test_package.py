@@ -15,6 +15,7 @@ import pytest
 import virta
 from virta import errors, settings, types
 from virta.steward import steward
+from virta.topics.groups import letters, retry
 
 ROOT = Path(__file__).parents[2]
 has_opener = pytest.mark.skipif(
@@ -34,7 +35,7 @@ def test_every_error_is_exported() -> None:
 @pytest.mark.parametrize("name", sorted(set(virta.__all__) - {"open", "aopen"}))
 def test_a_name_comes_from_its_home(name: str) -> None:
     value = getattr(virta, name)
-    homes = (errors, types, settings, steward)
+    homes = (errors, types, settings, steward, letters, retry)
     assert name == "__version__" or any(value is getattr(home, name, None) for home in homes)
 
 

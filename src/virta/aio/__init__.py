@@ -1,6 +1,8 @@
 """The asyncio twin of the embedded log: the same names, awaited. See `log`."""
 
 from virta.aio.changes import AsyncChanges as AsyncChanges
+from virta.aio.groups import AsyncAttempt as AsyncAttempt
+from virta.aio.groups import AsyncDeadLetters as AsyncDeadLetters
 from virta.aio.groups import AsyncGroup as AsyncGroup
 from virta.aio.groups import AsyncGroupReader as AsyncGroupReader
 from virta.aio.log import AsyncLog as AsyncLog

@@ -8,17 +8,34 @@ and is not finished before somebody had it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from virta.aio.worker import Worker
 from virta.topics.groups.group import Group, Target
+from virta.topics.groups.letters import DeadLetter, DeadLetters
 from virta.topics.groups.model import GroupDescription, Lag, ResetPlan
-from virta.topics.groups.reader import ROWS_AT_ONCE, GroupReader
+from virta.topics.groups.reader import ROWS_AT_ONCE, Attempt, GroupReader
 from virta.topics.read import Row
 from virta.types import Token
+
+
+class AsyncAttempt:
+    """`async with reader.attempt():` around the work on what was handed out last."""
+
+    def __init__(self, worker: Worker, sync: Attempt) -> None:
+        self._worker = worker
+        self._sync = sync
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(self, *raised: Any) -> bool:
+        if raised[0] is None:
+            return False
+        return await self._worker.run(self._sync.__exit__, *raised)
 
 
 class AsyncGroupReader:
@@ -113,6 +130,10 @@ class AsyncGroupReader:
     def __aiter__(self) -> AsyncIterator[Row]:
         return self.rows()
 
+    def attempt(self) -> AsyncAttempt:
+        """Work on what was handed out last: what raises inside is tried again, and at last set aside."""
+        return AsyncAttempt(self._worker, self._sync.attempt())
+
     async def commit(self) -> None:
         """All that was handed out is done; Fenced when a part of it has been given to another reader."""
         await self._worker.run(self._sync.commit)
@@ -150,6 +171,10 @@ class AsyncGroup:
         """Members, positions and lag; NotFound when nobody has read or committed under this name."""
         return await self._worker.run(self._sync.describe)
 
+    def dead_letters(self) -> AsyncDeadLetters:
+        """Rows that failed too often: `all()`, `resend()`, `discard()`."""
+        return AsyncDeadLetters(self._worker, self._sync.dead_letters())
+
     async def plan_reset(self, to: Target) -> list[ResetPlan]:
         """What `reset` would do: rows that are read again, and rows that are passed over."""
         return await self._worker.run(self._sync.plan_reset, to)
@@ -167,3 +192,27 @@ class AsyncGroup:
 
     def __repr__(self) -> str:
         return f"Async{self._sync!r}"
+
+
+class AsyncDeadLetters:
+    """The dead letters of one group on one topic: to look at, to send again, to throw away."""
+
+    def __init__(self, worker: Worker, sync: DeadLetters) -> None:
+        self._worker = worker
+        self._sync = sync
+
+    async def all(self) -> list[DeadLetter]:
+        """All of them, the oldest first."""
+        return await self._worker.run(self._sync.all)
+
+    async def resend(self, letters: Iterable[DeadLetter] | None = None) -> int:
+        """Append these rows (or all) to their topic again, and take them off the list; how many.
+
+        Every group on the topic meets them as new rows. Interrupted and begun again, no row is
+        sent twice: each goes by a producer's name of its own.
+        """
+        return await self._worker.run(self._sync.resend, letters)
+
+    async def discard(self, letters: Iterable[DeadLetter] | None = None) -> int:
+        """Take these (or all) off the list, for good; how many."""
+        return await self._worker.run(self._sync.discard, letters)

@@ -19,6 +19,7 @@ from virta.topics.changes import ChangesFrom
 from virta.topics.difference import Difference
 from virta.topics.groups.model import DEFAULT_SESSION_SECONDS
 from virta.topics.groups.reader import AT_LEAST_ONCE, DEFAULT_PROCESSING_SECONDS
+from virta.topics.groups.retry import Retry
 from virta.topics.read import Moment, Place, Row
 from virta.topics.table import AsOf
 from virta.topics.topic import Topic
@@ -200,13 +201,14 @@ class AsyncTopic:
         delivery: str = AT_LEAST_ONCE,
         session_timeout: Any = DEFAULT_SESSION_SECONDS,
         processing_timeout: Any = DEFAULT_PROCESSING_SECONDS,
+        retry: Retry | None = None,
     ) -> Opening[AsyncGroupReader]:
         """Read as a member of a group: its readers share the partitions, and it remembers how far they came.
 
         `member`: a name that stays over restarts, whose partitions wait for it as long as
         `session_timeout`. `start`: where a group without a position begins ("oldest",
         "newest", a moment). A body may take up to `processing_timeout`; then its partitions
-        go to others.
+        go to others. `retry`: how often and when what fails in `reader.attempt()` is tried again.
         """
 
         async def start_reading() -> AsyncGroupReader:
@@ -218,6 +220,7 @@ class AsyncTopic:
                 delivery=delivery,
                 session_timeout=session_timeout,
                 processing_timeout=processing_timeout,
+                retry=retry,
             )
             return AsyncGroupReader(self._worker, sync)
 

@@ -31,7 +31,7 @@ from virta.protocol.frames import Frame
 from virta.protocol.messages import message
 from virta.requests import parse_token
 from virta.security.permissions import Verb as Right
-from virta.topics.groups.model import Commit, GroupKey, Heartbeat
+from virta.topics.groups.model import Commit, Failure, GroupKey, Heartbeat
 from virta.topics.groups.plain import to_plain
 from virta.types import Token
 
@@ -46,6 +46,8 @@ LONGEST_WATCH_SECONDS = 300.0
 # Groups that are worked on at the same time; each waits for files only.
 _THREADS = 8
 _HASH_SIZE = 32
+# Rows of one request that are read and kept with their errors.
+LETTERS_LIMIT = 100
 
 
 class _Turn:
@@ -75,6 +77,7 @@ class GroupService:
             FrameType.GROUP_COMMIT: self._spawning(self._commit),
             FrameType.GROUP_POSITIONS: self._spawning(self._positions),
             FrameType.GROUP_WATCH: self._spawning(self._watch),
+            FrameType.GROUP_SET_ASIDE: self._spawning(self._set_aside),
         }
         # while no broker was there its clients could not be heard
         service.server.keep(self._loop.create_task(self._give_time()))
@@ -159,6 +162,27 @@ class GroupService:
     def _commit_now(self, key: GroupKey, member: str, commits: dict[int, Commit]) -> int:
         self._coordinator.commit(key, member, commits)
         return self._coordinator.generation(key)
+
+    async def _set_aside(self, session: Session, channel: int, header: Any) -> None:
+        """Rows become dead letters: read here, whatever the client makes of them."""
+        key, _ = await self._key(session, header)
+        if len(header.letters) > LETTERS_LIMIT:
+            raise UsageError(f"at most {LETTERS_LIMIT} rows are set aside at a time")
+        failures = [
+            Failure(
+                partition=each.partition,
+                epoch=each.epoch,
+                offset=each.offset,
+                attempts=each.attempts,
+                error_type=each.error_type,
+                error=each.error,
+                traceback=each.traceback,
+            )
+            for each in header.letters
+        ]
+        async with self._turn(key):
+            await self._threaded(self._coordinator.set_aside, key, header.member, failures)
+        session.send(connection.frame(FrameType.DONE, channel))
 
     async def _positions(self, session: Session, channel: int, header: Any) -> None:
         key, _ = await self._key(session, header)

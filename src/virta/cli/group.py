@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,10 +13,11 @@ from virta.cli.invocation import Invocation, output_option, output_options, quie
 from virta.cli.output import note, print_record, print_records
 from virta.cli.ranges import open_log
 from virta.cli.text import count
-from virta.errors import UsageError
+from virta.errors import NotFound, UsageError
 from virta.requests import format_duration
 
 if TYPE_CHECKING:
+    from virta.topics.groups.letters import DeadLetter
     from virta.topics.groups.model import GroupDescription, ResetPlan
 
 _LIST_COLUMNS = ("group", "topic", "members", "lag_rows", "lag_seconds")
@@ -32,13 +33,14 @@ _SHOWN: dict[str, Callable[[Any], str]] = {"lag_rows": count, "lag_seconds": _se
 
 @click.group(no_args_is_help=True)
 def group() -> None:
-    """List consumer groups, show one, put it somewhere else, or forget it.
+    """List consumer groups, show one, put it somewhere else, or forget it; their dead letters.
 
     \b
     Examples:
       virta group ls
       virta group show billing orders
       virta group reset billing orders --to -1h --dry-run
+      virta group dead billing orders
     """
 
 
@@ -218,6 +220,144 @@ def rm(invocation: Invocation, name: str, topic: str, yes: bool, dry_run: bool) 
             _confirm(name, f"This forgets {what}.")
         chosen.remove()
         note(invocation, f"forgot {what}")
+
+
+# -- dead letters ---------------------------------------------------------------------------------
+
+
+@group.command()
+@click.argument("name", metavar="GROUP")
+@click.argument("topic", shell_complete=complete_topics)
+@click.option("--at", metavar="N@OFFSET", help="Only this one, whole: with its traceback.")
+@output_options("the places of the rows")
+@click.pass_obj
+def dead(invocation: Invocation, name: str, topic: str, at: str | None) -> None:
+    """List rows that failed too often in a group, and why.
+
+    They are rows of the topic TOPIC.dead as well, for SQL and export.
+
+    \b
+    Examples:
+      virta group dead billing orders
+      virta group dead billing orders --at 0@4711
+      virta group dead billing orders -o json
+    """
+    with open_log(invocation) as log:
+        letters = log.topic(topic).group(name).dead_letters().all()
+        if at is not None:
+            (letter,) = _letters_at(letters, [at])
+            print_record(invocation, _whole_letter(letter))
+            return
+        records = [_letter(each) for each in letters]
+        print_records(invocation, records, key="place", names=_LETTER_COLUMNS)
+        if not records:
+            note(invocation, f'no dead letters of group "{name}" on "{topic}"')
+
+
+@group.command()
+@click.argument("name", metavar="GROUP")
+@click.argument("topic", shell_complete=complete_topics)
+@click.option("--at", multiple=True, metavar="N@OFFSET", help="Only this one; can be given several times.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Say what would be sent, and send nothing.")
+@quiet_option("Say nothing.")
+@click.pass_obj
+def resend(
+    invocation: Invocation, name: str, topic: str, at: tuple[str, ...], yes: bool, dry_run: bool
+) -> None:
+    """Append dead letters to their topic again, and take them off the list.
+
+    They are new rows, for every group on the topic. What was interrupted can be said again:
+    no row is sent twice.
+
+    \b
+    Examples:
+      virta group resend billing orders --dry-run
+      virta group resend billing orders --yes
+      virta group resend billing orders --at 0@4711 --at 2@17
+    """
+    _clear(invocation, name, topic, at, yes=yes, dry_run=dry_run, again=True)
+
+
+@group.command()
+@click.argument("name", metavar="GROUP")
+@click.argument("topic", shell_complete=complete_topics)
+@click.option("--at", multiple=True, metavar="N@OFFSET", help="Only this one; can be given several times.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Say what would be thrown away, and keep it.")
+@quiet_option("Say nothing.")
+@click.pass_obj
+def discard(
+    invocation: Invocation, name: str, topic: str, at: tuple[str, ...], yes: bool, dry_run: bool
+) -> None:
+    """Take dead letters off the list without sending them again. Their rows stay in the topic.
+
+    \b
+    Examples:
+      virta group discard billing orders --at 0@4711
+      virta group discard billing orders --dry-run
+      virta group discard billing orders --yes
+    """
+    _clear(invocation, name, topic, at, yes=yes, dry_run=dry_run, again=False)
+
+
+def _clear(
+    invocation: Invocation,
+    name: str,
+    topic: str,
+    at: tuple[str, ...],
+    *,
+    yes: bool,
+    dry_run: bool,
+    again: bool,
+) -> None:
+    with open_log(invocation) as log:
+        box = log.topic(topic).group(name).dead_letters()
+        letters = box.all()
+        chosen = _letters_at(letters, at) if at else letters
+        what = f'{count(len(chosen), "dead letter")} of group "{name}" on "{topic}"'
+        did = ("send", "again, to every group", "sent") if again else ("discard", "for good", "discarded")
+        if dry_run:
+            note(invocation, f"would {did[0]} {what} {did[1]}; nothing was changed (--dry-run)")
+            return
+        if not chosen:
+            note(invocation, f'no dead letters of group "{name}" on "{topic}"')
+            return
+        if not yes:
+            _confirm(name, f"This {did[0]}s {what} {did[1]}.")
+        done = box.resend(chosen) if again else box.discard(chosen)
+        note(invocation, f'{did[2]} {count(done, "dead letter")} of group "{name}" on "{topic}"')
+
+
+_LETTER_COLUMNS = ("place", "failed_at", "attempts", "error_type", "error", "row")
+
+
+def _letter(letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "place": letter.place,
+        "failed_at": letter.failed_at.isoformat(timespec="milliseconds"),
+        "attempts": letter.attempts,
+        "error_type": letter.error_type,
+        "error": letter.error,
+        "row": letter.row,
+        "member": letter.member,
+    }
+
+
+def _whole_letter(letter: DeadLetter) -> dict[str, Any]:
+    appended = None if letter.appended_at is None else letter.appended_at.isoformat()
+    return {**_letter(letter), "appended_at": appended, "traceback": letter.traceback}
+
+
+def _letters_at(letters: Sequence[DeadLetter], places: Sequence[str]) -> list[DeadLetter]:
+    known = {letter.place: letter for letter in letters}
+    for place in places:
+        if place not in known:
+            raise NotFound(
+                f"there is no dead letter at {place!r}",
+                hint="virta group dead GROUP TOPIC lists their places",
+            )
+    return [known[place] for place in places]
 
 
 def _confirm(name: str, warning: str) -> None:

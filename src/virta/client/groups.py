@@ -18,9 +18,11 @@ from virta.client.wire import Pending, Wire
 from virta.protocol.codes import FrameType
 from virta.protocol.messages import message
 from virta.topics.groups.group import Group
+from virta.topics.groups.letters import ERROR_CHARACTERS, NAME_CHARACTERS, TRACEBACK_CHARACTERS
 from virta.topics.groups.model import (
     Assignment,
     Commit,
+    Failure,
     GroupDescription,
     GroupKey,
     Heartbeat,
@@ -137,8 +139,9 @@ class _Watch:
 class RemoteCoordinator:
     """What a reader of a group asks, answered by the broker."""
 
-    def __init__(self, catalog: RemoteCatalog) -> None:
+    def __init__(self, catalog: RemoteCatalog, open_topic: Callable[[str], Any]) -> None:
         self._catalog = catalog
+        self.open_topic = open_topic
         self._wire = catalog.wire
         self._lock = threading.Lock()
         self._watches: dict[GroupKey, _Watch] = {}
@@ -186,6 +189,21 @@ class RemoteCoordinator:
                 added.attempts = commit.attempts
         answer = self._wire.call(FrameType.GROUP_COMMIT, header)[1]
         self._watch(key).note(answer.generation, by_commit=True)
+
+    def set_aside(self, key: GroupKey, member: str, failures: Sequence[Failure]) -> None:
+        header = _about(key, "GroupSetAside")
+        header.member = member
+        for each in failures:
+            header.letters.add(
+                partition=each.partition,
+                epoch=each.epoch,
+                offset=each.offset,
+                attempts=each.attempts,
+                error_type=_sendable(each.error_type)[:NAME_CHARACTERS],
+                error=_sendable(each.error)[:ERROR_CHARACTERS],
+                traceback=_sendable(each.traceback)[-TRACEBACK_CHARACTERS:],
+            )
+        self._wire.call(FrameType.GROUP_SET_ASIDE, header)
 
     def positions(self, key: GroupKey) -> Mapping[int, Position]:
         answer = self._wire.call(FrameType.GROUP_POSITIONS, _about(key, "GroupPositions"))[1]
@@ -265,6 +283,11 @@ class RemoteGroup(Group):
     def remove(self) -> None:
         """Forget the group; refused while somebody reads."""
         self._coordinator.remove(self._key)
+
+
+def _sendable(text: str) -> str:
+    """Texts on the wire are UTF-8; what is none of it shows as what it is."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _about(key: GroupKey, name: str) -> Any:

@@ -62,7 +62,7 @@ class RemoteLog(Log):
         self._process = os.getpid()
         self.wire.connect()
         self._remote = RemoteCatalog(self.wire, self._clock)
-        self._groups = RemoteCoordinator(self._remote)
+        self._groups = RemoteCoordinator(self._remote, self.topic)
         self._lock = threading.Lock()
         self._topics: dict[str, Any] = {}
         self._closed = False

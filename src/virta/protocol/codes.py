@@ -81,6 +81,7 @@ REQUESTS = frozenset(
         FrameType.GROUP_COMMIT,
         FrameType.GROUP_POSITIONS,
         FrameType.GROUP_WATCH,
+        FrameType.GROUP_SET_ASIDE,
     )
 )
 # Requests that may go on for as long as the client likes; nobody who stops waits for them.

@@ -26,6 +26,7 @@ from virta.topics.groups.coordinator import GroupCoordinator
 from virta.topics.groups.group import Group
 from virta.topics.groups.model import DEFAULT_SESSION_SECONDS, GroupKey
 from virta.topics.groups.reader import AT_LEAST_ONCE, DEFAULT_PROCESSING_SECONDS, GroupReader
+from virta.topics.groups.retry import Retry
 from virta.topics.key_values import KeyReader
 from virta.topics.lookup import Lookup
 from virta.topics.partition import Partition
@@ -313,13 +314,14 @@ class Topic:
         delivery: str = AT_LEAST_ONCE,
         session_timeout: Any = DEFAULT_SESSION_SECONDS,
         processing_timeout: Any = DEFAULT_PROCESSING_SECONDS,
+        retry: Retry | None = None,
     ) -> GroupReader:
         """Read as a member of a group: its readers share the partitions, and it remembers how far they came.
 
         `member`: a name that stays over restarts, whose partitions wait for it as long as
         `session_timeout`. `start`: where a group without a position begins ("oldest",
         "newest", a moment). A body may take up to `processing_timeout`; then its partitions
-        go to others.
+        go to others. `retry`: how often and when what fails in `reader.attempt()` is tried again.
         """
         return GroupReader(
             self.partitions,
@@ -332,6 +334,7 @@ class Topic:
             delivery=delivery,
             session_timeout=session_timeout,
             processing_timeout=processing_timeout,
+            retry=retry,
         )
 
     def _group_key(self, group: str) -> GroupKey:

@@ -8,6 +8,7 @@ import pytest
 
 from virta.errors import Closed, Conflict, Fenced, NotFound, UsageError
 from virta.testing.conformance.base import Conformance, up_to
+from virta.topics.groups.retry import Retry
 
 PARTITIONS = 4
 
@@ -245,6 +246,143 @@ class GroupConformance(Conformance):
                 assert read(reader) == [0, 1, 2]
             log.drop_topic("t")
         assert log.groups() == []
+
+    # -- rows that fail --------------------------------------------------------------------------
+
+    def test_what_fails_is_tried_again_in_its_order(self, numbers: Any) -> None:
+        numbers.append(up_to(6))
+        seen, failures = [], iter((True, True))
+        with numbers.reader(group="g", retry=Retry(attempts=4, delay=0.05)) as reader:
+            for row in reader.rows(stop_when_idle=1):
+                with reader.attempt():
+                    if row["n"] == 3 and next(failures, False):
+                        raise ConnectionError("not now")
+                    seen.append(row["n"])
+        assert seen == list(range(6))
+        assert numbers.group("g").dead_letters().all() == []
+
+    def test_other_partitions_go_on_meanwhile(self, spread: Any) -> None:
+        seen = []
+        with spread.reader(group="g", retry=Retry(attempts=2, delay=0.3)) as reader:
+            for row in reader.rows(stop_when_idle=1):
+                with reader.attempt():
+                    if row["n"] == 102 and 102 not in seen:
+                        seen.append(102)
+                        raise ConnectionError("not now")
+                    seen.append(row["n"])
+        again = len(seen) - 1 - seen[::-1].index(102)
+        assert seen.index(309) < again
+        assert [n for n in seen[again:] if n // 100 == 1] == list(range(102, 110))
+        assert sorted(set(seen)) == [100 * p + n for p in range(4) for n in range(10)]
+
+    def test_what_keeps_failing_becomes_a_dead_letter(self, log: Any, numbers: Any) -> None:
+        numbers.append(up_to(6))
+        seen, tries = [], 0
+        with numbers.reader(group="g", retry=Retry(attempts=3, delay=0)) as reader:
+            for row in reader.rows(stop_when_idle=0):
+                with reader.attempt():
+                    if row["n"] == 2:
+                        tries += 1
+                        raise ValueError(f"cannot work on {row['n']}")
+                    seen.append(row["n"])
+        assert (seen, tries) == ([0, 1, 3, 4, 5], 3)
+        letters = numbers.group("g").dead_letters()
+        (letter,) = letters.all()
+        assert (letter.group, letter.topic, letter.topic_id) == ("g", "numbers", numbers.id)
+        assert (letter.partition, letter.offset, letter.attempts, letter.row) == (0, 2, 3, {"n": 2})
+        assert (letter.error_type, letter.error) == ("ValueError", "cannot work on 2")
+        assert "raise ValueError" in letter.traceback
+        assert letter.failed_at >= letter.appended_at
+        assert numbers.group("g").describe().lag.rows == 0
+        (row,) = log.topic("numbers.dead").table().to_arrow().to_pylist()
+        assert (row["group"], row["row"]) == ("g", '{"n": 2}')
+        assert numbers.group("another").dead_letters().all() == []
+
+    def test_hopeless_errors_are_not_tried_again(self, numbers: Any) -> None:
+        numbers.append(up_to(3))
+        with numbers.reader(group="g", retry=Retry(delay="1h", hopeless=(KeyError,))) as reader:
+            for row in reader.rows(stop_when_idle=0):
+                with reader.attempt():
+                    row["nothing"]
+        assert [letter.attempts for letter in numbers.group("g").dead_letters().all()] == [1, 1, 1]
+
+    def test_of_a_batch_that_keeps_failing_only_the_bad_rows_are_set_aside(self, numbers: Any) -> None:
+        numbers.append(up_to(12))
+        done: list[int] = []
+        with numbers.reader(group="g", retry=Retry(attempts=2, delay=0)) as reader:
+            for batch in reader.batches(5, stop_when_idle=0):
+                with reader.attempt():
+                    found = batch.column("n").to_pylist()
+                    if 3 in found or 7 in found:
+                        raise ValueError("a bad one is among them")
+                    done += found
+        assert sorted(done) == [n for n in range(12) if n not in (3, 7)]
+        assert [letter.row["n"] for letter in numbers.group("g").dead_letters().all()] == [3, 7]
+
+    def test_attempts_are_counted_over_readers(self, numbers: Any) -> None:
+        numbers.append(up_to(3))
+        tries = 0
+        for _ in range(3):
+            with numbers.reader(group="g", retry=Retry(attempts=3, delay="1h")) as reader:
+                for row in reader.rows(stop_when_idle=0):
+                    with reader.attempt():
+                        if row["n"] == 1:
+                            tries += 1
+                            raise ValueError("no")
+        assert tries == 3
+        (letter,) = numbers.group("g").dead_letters().all()
+        assert (letter.attempts, letter.row) == (3, {"n": 1})
+        assert numbers.group("g").describe().lag.rows == 0
+
+    def test_dead_letters_are_sent_again(self, numbers: Any) -> None:
+        numbers.append(up_to(4))
+        with numbers.reader(group="g", retry=Retry(attempts=1)) as reader:
+            for row in reader.rows(stop_when_idle=0):
+                with reader.attempt():
+                    if row["n"] % 2:
+                        raise ValueError("odd")
+        letters = numbers.group("g").dead_letters()
+        one, three = letters.all()
+        assert (one.row, three.row) == ({"n": 1}, {"n": 3})
+        assert letters.resend([three]) == 1
+        assert letters.resend([three]) == 1  # begun again: it is there already
+        assert [letter.row for letter in letters.all()] == [{"n": 1}]
+        with numbers.reader(group="g") as reader:
+            assert read(reader) == [3]
+        assert letters.discard() == 1
+        assert letters.all() == []
+        assert [row["n"] for row in numbers] == [0, 1, 2, 3, 3]
+        with pytest.raises(UsageError):
+            numbers.group("h").dead_letters().resend([one])
+
+    def test_rows_of_update_topics_are_not_sent_again(self, log: Any) -> None:
+        users = log.create_topic("users", {"id": int, "name": str}, kind="update", keys=["id"])
+        users.append({"id": 1, "name": "ada"})
+        with users.reader(group="g", retry=Retry(attempts=1)) as reader:
+            for _ in reader.rows(stop_when_idle=0):
+                with reader.attempt():
+                    raise ValueError("no")
+        letters = users.group("g").dead_letters()
+        assert [letter.row["name"] for letter in letters.all()] == ["ada"]
+        with pytest.raises(UsageError, match="older row"):
+            letters.resend()
+
+    def test_attempts_that_cannot_be(self, log: Any, numbers: Any) -> None:
+        numbers.append(up_to(2))
+        for options in ({"attempts": 0}, {"attempts": True}, {"delay": "-1s"}):
+            with pytest.raises(UsageError):
+                Retry(**options)
+        with numbers.reader(group="g", delivery="at_most_once") as reader:
+            next(iter(reader.batches()))
+            with pytest.raises(UsageError, match="at most once"):
+                reader.attempt()
+        with numbers.reader(group="h") as reader, pytest.raises(UsageError, match="nothing to try"):
+            reader.attempt()
+        log.create_topic("numbers.dead", {"n": int})
+        with numbers.reader(group="i", retry=Retry(attempts=1)) as reader:
+            next(iter(reader.rows()))
+            with pytest.raises(UsageError, match="not made for dead letters"), reader.attempt():
+                raise ValueError("no")
 
     @pytest.mark.parametrize(
         "options",

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 from virta.clock import Clock
 from virta.errors import Conflict, UsageError
 from virta.storage.layout import NAME_LIMIT_BYTES
-from virta.topics.groups.model import Assignment, Commit, GroupKey, Heartbeat, Position
+from virta.topics.groups.letters import DeadLetterBox
+from virta.topics.groups.model import Assignment, Commit, Failure, GroupKey, Heartbeat, Position
 from virta.topics.groups.offsets import Known, Offsets
 from virta.topics.groups.state import GroupState
 from virta.topics.groups.store import Document, GroupStore, Slot
@@ -40,6 +41,10 @@ class Coordinator(Protocol):
 
     def generation(self, key: GroupKey) -> int:
         """Another number means that a heartbeat may bring another assignment: cheap to ask."""
+        ...
+
+    def set_aside(self, key: GroupKey, member: str, failures: Sequence[Failure]) -> None:
+        """Put rows of the member's own partitions among the dead letters; else Fenced."""
         ...
 
     def pause_seconds(self, most: float) -> float:
@@ -105,10 +110,11 @@ class _Held:
 
 
 class GroupCoordinator:
-    def __init__(self, store: GroupStore, offsets: Offsets, clock: Clock) -> None:
+    def __init__(self, store: GroupStore, offsets: Offsets, clock: Clock, letters: DeadLetterBox) -> None:
         self._store = store
         self._offsets = offsets
         self._clock = clock
+        self._letters = letters
 
     @contextlib.contextmanager
     def _holding(self, key: GroupKey, partitions: int) -> Iterator[_Held]:
@@ -141,6 +147,12 @@ class GroupCoordinator:
                     held.attempts[partition] = [commit.token.offset, commit.attempts]
             held.save()
 
+    def set_aside(self, key: GroupKey, member: str, failures: Sequence[Failure]) -> None:
+        with self._holding(key, 0) as held:
+            for failure in failures:
+                held.state.check(member, failure.partition, failure.epoch)
+        self._letters.put(key, member, failures)
+
     def positions(self, key: GroupKey) -> Mapping[int, Position]:
         document = self._store.read(key)
         known = self._offsets.catch_up(key, _known_of(document))
@@ -171,6 +183,10 @@ class GroupCoordinator:
                     held.save()
 
     # -- looking after groups -------------------------------------------------------------------
+
+    def open_topic(self, name: str) -> Any:
+        """Another topic of the log: dead letters lie beside their topic."""
+        return self._letters.open_topic(name)
 
     def list_keys(self) -> list[GroupKey]:
         """All groups that have members or positions."""

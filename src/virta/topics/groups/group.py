@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from virta.errors import HistoryChanged, NotFound, UsageError
 from virta.topics.groups.coordinator import GroupCoordinator, check_group_name
+from virta.topics.groups.letters import DeadLetters
 from virta.topics.groups.model import (
     GroupDescription,
     GroupKey,
@@ -95,6 +96,10 @@ class Group:
         now_us = self._topic._now_us()
         stamps = [block.header.min_timestamp for block in blocks]
         return Lag(rows=rows, seconds=max(0.0, (now_us - min(stamps, default=now_us)) / 1e6))
+
+    def dead_letters(self) -> DeadLetters:
+        """Rows that failed too often: `all()`, `resend()`, `discard()`."""
+        return DeadLetters(self._topic, self.name, self._coordinator.open_topic)
 
     # -- changing ---------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ class _Piece:
 class Place:
     """One partition in the hands of one reader."""
 
-    def __init__(self, partition: Partition, epoch: int, token: Token) -> None:
+    def __init__(self, partition: Partition, epoch: int, token: Token, attempts: int = 0) -> None:
         self.partition = partition
         self.epoch = epoch
         self.committed = token
@@ -46,6 +46,10 @@ class Place:
         self._ahead: deque[Block] = deque()
         self._following = token  # behind what was read ahead
         self._pieces: list[_Piece] = []  # handed out last, not finished
+        self.attempts = attempts  # how often the rows from `failing_at` on have failed
+        self.failing_at = token.offset
+        self.not_before = 0.0  # monotonic seconds: they rest until then
+        self._alone_until = 0  # rows before this offset come one by one
 
     @property
     def number(self) -> int:
@@ -53,6 +57,8 @@ class Place:
 
     def next(self, max_rows: int) -> pa.RecordBatch | None:
         """Up to so many rows, if there are any now."""
+        if self.token.offset < self._alone_until:
+            max_rows = 1
         while not self._ahead:
             blocks, following = self.partition.poll(self.token)
             if following == self.token:
@@ -98,6 +104,38 @@ class Place:
                     self.done = piece.after(left, self.number)
                 return
             left -= piece.batch.num_rows
+
+    # -- rows that fail -----------------------------------------------------------------------
+
+    @property
+    def failing(self) -> tuple[int, int]:
+        """Of what was handed out and is not finished: its first offset, and how many rows."""
+        offsets = [piece.batch.column(0) for piece in self._pieces]
+        left = [n.as_py() for column in offsets for n in column if n.as_py() >= self.done.offset]
+        return left[0], len(left)
+
+    def fail(self) -> int:
+        """What was handed out and is not finished failed: it comes again. How often by now."""
+        at = self.done.offset
+        self.attempts = self.attempts + 1 if self.failing_at == at else 1
+        self.failing_at = at
+        self._go_back()
+        return self.attempts
+
+    def _go_back(self) -> None:
+        self.token = self._following = self.done
+        self._ahead.clear()
+        self._pieces = []
+
+    def one_by_one(self) -> None:
+        """Hand out what failed together row by row, to find out which of them it is."""
+        self._alone_until = self._pieces[-1].batch.column(0)[-1].as_py() + 1
+
+    def pass_over(self, rows: int) -> None:
+        """The first of the rows that are not finished is done with otherwise."""
+        self.finish(rows)
+        self.attempts = 0
+        self._go_back()
 
     @property
     def oldest_us(self) -> int | None:

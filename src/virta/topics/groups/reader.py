@@ -8,6 +8,13 @@ At least once: a batch is finished when the loop asks for the next one, and is c
 then. A body that raised, or was left by `break`, is not finished, and its rows come again
 (to this group, whoever reads). `commit()` says by hand that all that was handed out is done.
 
+    for row in reader:
+        with reader.attempt():
+            ...
+
+What raises inside an attempt is tried again, later and later, and in the end becomes a dead
+letter. Its partition rests meanwhile, so that rows keep their order; the others go on.
+
 The steps are taken by whoever iterates; a thread keeps the session alive meanwhile, as long
 as a body takes no longer than `processing_timeout`. Partitions move only between two
 batches: what is finished is committed before a partition is given up.
@@ -38,6 +45,7 @@ from virta.topics.groups.model import (
     Lag,
 )
 from virta.topics.groups.place import Place
+from virta.topics.groups.retry import Retry, failure_of
 from virta.topics.read import Moment, Row, rows_of
 from virta.types import Token
 
@@ -53,6 +61,23 @@ ROWS_AT_ONCE = 1024
 
 # Waits until one of these has a row at its offset (or a group another generation), or the seconds are over.
 Waiting = Callable[[Sequence[tuple[Any, int]], float], bool]
+
+
+class Attempt:
+    """`with reader.attempt():` around the work on what was handed out last."""
+
+    def __init__(self, reader: GroupReader) -> None:
+        self._reader = reader
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> bool:
+        # what says that this reader has to stop is for the caller
+        if not isinstance(error, Exception) or isinstance(error, Fenced | Closed):
+            return False
+        self._reader._failed(error)
+        return True
 
 
 class GroupReader:
@@ -71,6 +96,7 @@ class GroupReader:
         delivery: str = AT_LEAST_ONCE,
         session_timeout: Any = DEFAULT_SESSION_SECONDS,
         processing_timeout: Any = DEFAULT_PROCESSING_SECONDS,
+        retry: Retry | None = None,
     ) -> None:
         check_group_name(key.group)
         if delivery not in (AT_LEAST_ONCE, AT_MOST_ONCE):
@@ -85,12 +111,14 @@ class GroupReader:
         self._now_us = now_us
         self._start = start
         self._delivery = delivery
+        self._retry = retry or Retry()
         self._instance = member
         # a member's name tells people where it runs; what makes it one of its kind is the rest
         self.member = f"{member or socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"
         self._lock = threading.RLock()
         self._places: dict[int, Place] = {}
         self._current: Place | None = None
+        self._row: int | None = None  # row by row: which of the batch is being worked on, from 1
         self._turn = 0
         self._generation = -1
         self._beat_at = 0.0
@@ -183,8 +211,12 @@ class GroupReader:
         place = self._current
         assert place is not None
         for count, row in enumerate(rows_of(batch, None, place.number), 1):
+            self._row = count
             yield row
+            if self._current is not place:
+                return  # it failed: it and the rows behind it come again
             place.finish(count)
+            self._row = None
 
     def step(self, max_rows: int) -> pa.RecordBatch | None:
         """Finish what was handed out, follow the group, and take what is there; None if there is nothing."""
@@ -193,6 +225,7 @@ class GroupReader:
         with self._lock:
             self._check_open()
             self._stepped_at = time.monotonic()
+            self._row = None
             if self._current is not None:
                 self._current.finish()
                 self._current = None
@@ -202,7 +235,8 @@ class GroupReader:
 
     def _take(self, max_rows: int) -> pa.RecordBatch | None:
         """The partitions take turns, so that none is kept waiting by a busy one."""
-        places = [self._places[number] for number in sorted(self._places)]
+        now = time.monotonic()
+        places = [self._places[n] for n in sorted(self._places) if self._places[n].not_before <= now]
         for count in range(len(places)):
             place = places[(self._turn + count) % len(places)]
             batch = self._next(place, max_rows)
@@ -237,13 +271,83 @@ class GroupReader:
     def waits_for(self, most: float | None) -> tuple[list[tuple[Any, int]], float]:
         """Partitions with the offset of the next row of each, what tells of the group; and how long."""
         with self._lock:
+            now = time.monotonic()
+            resting = [place.not_before - now for place in self._places.values() if place.not_before > now]
             places: list[tuple[Any, int]] = [
-                (place.partition.stored, place.token.offset) for place in self._places.values()
+                (place.partition.stored, place.token.offset)
+                for place in self._places.values()
+                if place.not_before <= now
             ]
             places += self._coordinator.watched(self._key, self._generation)
-            until_heartbeat = max(0.05, self._beat_at - time.monotonic())
-        seconds = self._coordinator.pause_seconds(until_heartbeat)
+            until = min([max(0.05, self._beat_at - now), *resting])
+        seconds = self._coordinator.pause_seconds(until)
         return places, seconds if most is None else min(seconds, most)
+
+    # -- rows that fail -----------------------------------------------------------------------
+
+    def attempt(self) -> Attempt:
+        """Work on what was handed out last: what raises inside is tried again, and at last set aside."""
+        if self._delivery == AT_MOST_ONCE:
+            raise UsageError("at most once means that nothing is tried again", hint="use at_least_once")
+        if self._current is None:
+            raise UsageError("there is nothing to try: attempt() goes around the loop's body")
+        return Attempt(self)
+
+    def _failed(self, error: Exception) -> None:
+        """What was handed out last failed: rest and try again, or set it aside."""
+        with self._lock:
+            place, self._current = self._current, None
+            if place is None:
+                return  # it was committed by hand meanwhile
+            offset, rows = place.failing
+            together = self._row is None and rows > 1
+            finished, self._row = self._row or 1, None
+            attempts = place.attempts + 1 if place.failing_at == place.done.offset else 1
+            if not self._retry.is_over(attempts, error):
+                place.fail()
+                seconds = self._retry.delay_seconds(attempts)
+                place.not_before = time.monotonic() + seconds
+                _log.info(
+                    "group %r on %r: offset %d of partition %d failed %s, and is tried again in %.1f s: %r",
+                    *(self.group, self.topic, offset, place.number),
+                    *("once" if attempts == 1 else f"{attempts} times", seconds, error),
+                )
+                self._note_attempts(place)
+            elif together:
+                place.one_by_one()
+                place.fail()
+                self._note_attempts(place)
+            else:
+                self._set_aside(place, offset, attempts, error)
+                place.pass_over(finished)
+
+    def _set_aside(self, place: Place, offset: int, attempts: int, error: Exception) -> None:
+        failure = failure_of(
+            error, partition=place.number, epoch=place.epoch, offset=offset, attempts=attempts
+        )
+        try:
+            self._coordinator.set_aside(self._key, self.member, [failure])
+        except Fenced as lost:
+            self._lose(place, lost)
+            return
+        _log.warning(
+            "group %r on %r: offset %d of partition %d failed %d times and is a dead letter now: %r",
+            *(self.group, self.topic, offset, place.number, attempts, error),
+        )
+
+    def _note_attempts(self, place: Place) -> None:
+        """Whoever reads next goes on counting."""
+        commit = Commit(token=place.done, epoch=place.epoch, attempts=place.attempts)
+        try:
+            self._coordinator.commit(self._key, self.member, {place.number: commit})
+            place.committed = place.done
+        except Fenced as lost:
+            self._lose(place, lost)
+
+    def _lose(self, place: Place, lost: Fenced) -> None:
+        _log.warning("group %r on %r: %s", self.group, self.topic, lost)
+        self._places.pop(place.number, None)
+        self._beat_at = 0.0
 
     # -- committing ---------------------------------------------------------------------------
 
@@ -276,10 +380,8 @@ class GroupReader:
             for place in list(self._places.values()):
                 try:
                     self._commit([place])
-                except Fenced as error:
-                    _log.warning("group %r on %r: %s", self.group, self.topic, error)
-                    del self._places[place.number]
-            self._beat_at = 0.0
+                except Fenced as lost:
+                    self._lose(place, lost)
 
     # -- the group ------------------------------------------------------------------------------
 
@@ -331,7 +433,10 @@ class GroupReader:
         for number in fresh:
             position = positions.get(number)
             token = None if position is None else position.token
-            place = Place(self._partitions[number], told.partitions[number], token or self._first(number))
+            attempts = 0 if position is None else position.attempts
+            place = Place(
+                self._partitions[number], told.partitions[number], token or self._first(number), attempts
+            )
             self._places[number] = place
             if token is None and self._start != "oldest":
                 # a group that begins at the end must not lose what comes before its first commit
