@@ -21,6 +21,7 @@ from bench.topics import suite as topics
 SUITES = {"embedded": embedded.WORKLOADS, "served": served.WORKLOADS, "topics": topics.WORKLOADS}
 RESULTS = Path(__file__).parent / "results"
 QUICK_ROUNDS, ROUNDS = 2, 5
+QUICK_SCALE = 0.05
 
 
 def parser() -> argparse.ArgumentParser:
@@ -46,6 +47,11 @@ def parser() -> argparse.ArgumentParser:
         help="served: only against this peer; may be repeated",
     )
     made.add_argument("--rounds", type=int, help=f"default: {ROUNDS}, quick: {QUICK_ROUNDS}")
+    made.add_argument(
+        "--scale",
+        type=float,
+        help=f"this part of the rows and keys of the topics suite; default: 1, quick: {QUICK_SCALE}",
+    )
     return made
 
 
@@ -63,12 +69,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.peer:
         served_contenders.choose(chosen.peer)
     rounds = chosen.rounds or (QUICK_ROUNDS if chosen.quick else ROUNDS)
-    bench = Bench(Options(directory=chosen.directory, quick=chosen.quick, rounds=rounds), report.show)
+    scale = chosen.scale or (QUICK_SCALE if chosen.quick else 1.0)
+    options = Options(directory=chosen.directory, quick=chosen.quick, rounds=rounds, scale=scale)
+    bench = Bench(options, report.show)
     chosen.directory.mkdir(parents=True, exist_ok=True)
     facts = {
         "suite": chosen.suite,
         "quick": chosen.quick,
         "rounds": rounds,
+        "scale": scale,
         **machine.facts(chosen.directory),
     }
     print(machine.headline(facts))

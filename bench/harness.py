@@ -55,6 +55,8 @@ P50_MICROSECONDS = Metric(name="p50 µs", more_is_better=False)
 P99_MICROSECONDS = Metric(name="p99 µs", more_is_better=False)
 MILLISECONDS = Metric(name="ms", more_is_better=False)
 MEBIBYTES = Metric(name="MiB", more_is_better=False)
+MEBIBYTES_PER_SECOND = Metric(name="MiB/s", more_is_better=True)
+TIMES_LIVE = Metric(name="× live rows", more_is_better=False)
 CPU_PERCENT = Metric(name="idle CPU %", more_is_better=False)
 
 Sample = Mapping[Metric, float]
@@ -142,6 +144,7 @@ class Options:
     directory: Path
     quick: bool = False
     rounds: int = 5
+    scale: float = 1.0  # of the rows and keys that a workload names
 
 
 class Bench:
@@ -155,6 +158,10 @@ class Bench:
     @property
     def quick(self) -> bool:
         return self.options.quick
+
+    def scaled(self, count: int, *, least: int = 1000) -> int:
+        """A number of rows or keys, in whole thousands, as large as this run wants it."""
+        return max(least, int(count * self.options.scale) // 1000 * 1000)
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:

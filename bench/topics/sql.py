@@ -36,7 +36,7 @@ Ask = Callable[[str], Answer]
 
 def sql(bench: Bench) -> None:
     """Fill every contender once, then ask each query in turns."""
-    rows = 500_000 if bench.quick else 5_000_000
+    rows = bench.scaled(5_000_000, least=BATCH)
     with ExitStack() as stack:
         contenders = {
             name: fill(stack, bench, rows)

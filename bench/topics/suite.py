@@ -6,9 +6,18 @@ from collections.abc import Callable, Mapping
 
 from bench.harness import Bench
 from bench.topics.sql import sql
+from bench.topics.tables import compaction, get, memory, table
+from bench.topics.upserts import changes, partial, upserts
 
 Workload = Callable[[Bench], None]
 
 WORKLOADS: Mapping[str, Workload] = {
+    "upserts": upserts,
+    "partial": partial,
+    "changes": changes,
+    "table": table,
+    "get": get,
     "sql": sql,
+    "compaction": compaction,
+    "memory": memory,
 }
