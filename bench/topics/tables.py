@@ -59,7 +59,7 @@ def table(bench: Bench) -> None:
                     conditions="all columns; virta table().to_arrow(), sqlite SELECT * and pa.array",
                     runners={
                         "virta": lambda: _read(lambda: topic.table().to_arrow(), expected),
-                        "virta, first time": lambda: _read_first(bench, log, expected),
+                        "virta, first time": lambda: _read_first(log, expected),
                         "sqlite": lambda: _read(lambda: _sqlite_arrow(connection), expected),
                     },
                     targets=[Target(metric=MILLISECONDS, against="sqlite", times_better=5)],
@@ -78,7 +78,7 @@ def _read(work: Callable[[], pa.Table], expected: tuple[int, float]) -> Sample:
     return {MILLISECONDS: seconds * 1000}
 
 
-def _read_first(bench: Bench, log: Any, expected: tuple[int, float]) -> Sample:
+def _read_first(log: Any, expected: tuple[int, float]) -> Sample:
     """In a process that has not looked at the table yet."""
     found = child.run("table", str(log.path))
     expect_rows("the table", expected[0], found["rows"])
@@ -204,7 +204,7 @@ def compaction(bench: Bench) -> None:
             Contest(
                 workload="compaction",
                 title=f"space after compaction, {keys:,} keys",
-                conditions="the topic's bytes (data and chain) against those of a topic with the live rows only",
+                conditions="bytes of the topic (data and chain) against a topic with the live rows only",
                 runners={"virta": lambda: _space(bench, topic, sizes[-1])},
                 targets=[Target(metric=TIMES_LIVE, limit=1.3)],
                 rounds=1,
