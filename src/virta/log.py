@@ -13,11 +13,9 @@ import contextlib
 import dataclasses
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
 
 from virta.clock import Clock, SystemClock
 from virta.errors import AlreadyExists, Closed, Denied, NotFound, SchemaMismatch
@@ -36,7 +34,7 @@ from virta.storage import state
 from virta.storage.files import Files, OperatingSystemFiles
 from virta.storage.filesystem import check_writable_place
 from virta.topics.configuration import new_config
-from virta.topics.difference import Difference, keyed, newest_of_keys
+from virta.topics.difference import Difference, keyed
 from virta.topics.events import CREATED, DELETED, EventLog
 from virta.topics.groups.coordinator import GroupCoordinator
 from virta.topics.groups.letters import DeadLetterBox
@@ -45,6 +43,7 @@ from virta.topics.groups.offsets import Offsets
 from virta.topics.groups.store import DirectoryStore
 from virta.topics.schema import SchemaSource
 from virta.topics.snapshot import TopicSnapshot
+from virta.topics.table import AsOf
 from virta.topics.topic import Topic, combined
 from virta.types import Event, Kind, Stats, VerifyReport
 
@@ -258,17 +257,28 @@ class Log:
         self._check_open()
         return self._queries.query(query, parameters, external_access=external_access)
 
-    def diff(self, first: str, second: str, *, keys: Any = None) -> Difference:
+    def diff(
+        self,
+        first: str,
+        second: str,
+        *,
+        keys: Any = None,
+        first_as_of: AsOf | None = None,
+        second_as_of: AsOf | None = None,
+    ) -> Difference:
         """What is different between two topics, by their keys: rows to insert, update and delete.
 
         An update topic is its table; of any other topic the newest row of each key counts.
+        Each as it is now, or as of an offset or a time.
         """
-        topics = self.topic(first), self.topic(second)
-        chosen = keyed(first, topics[0].config.keys, keys)
-        for topic in topics:
+        one, two = self.topic(first), self.topic(second)
+        chosen = keyed(first, one.config.keys, keys)
+        for topic in (one, two):
             check_keys(topic.schema, chosen)
         return Difference(
-            (first, second), chosen, lambda: (_by_key(topics[0], chosen), _by_key(topics[1], chosen))
+            (first, second),
+            chosen,
+            lambda: (one.by_key(chosen, as_of=first_as_of), two.by_key(chosen, as_of=second_as_of)),
         )
 
     # -- the whole ------------------------------------------------------------------------------
@@ -335,13 +345,6 @@ class Log:
 
     def __repr__(self) -> str:
         return f"Log({str(self.path)!r}{', closed' if self._closed else ''})"
-
-
-def _by_key(topic: Topic, keys: Sequence[str]) -> pa.Table:
-    if topic.kind is not Kind.UPDATE:
-        return newest_of_keys(topic.to_arrow(), keys)
-    table = topic.table().to_arrow()
-    return table if set(keys) == set(topic.config.keys) else newest_of_keys(table, keys)
 
 
 def _check_same(found: Topic, wanted: Any) -> None:

@@ -29,6 +29,7 @@ from virta.settings import Settings
 from virta.steward.doctor import DoctorReport
 from virta.topics.difference import Difference
 from virta.topics.groups.model import GroupDescription
+from virta.topics.table import AsOf
 from virta.types import Event, Stats, VerifyReport
 
 
@@ -111,9 +112,18 @@ class AsyncLog:
         """All consumer groups: members, positions and lag."""
         return await self._worker.run(self._sync.groups)
 
-    async def diff(self, first: str, second: str, *, keys: Any = None) -> Difference:
+    async def diff(
+        self,
+        first: str,
+        second: str,
+        *,
+        keys: Any = None,
+        first_as_of: AsOf | None = None,
+        second_as_of: AsOf | None = None,
+    ) -> Difference:
         """What is different between two topics, by their keys: rows to insert, update and delete."""
-        return await self._worker.run_apart(lambda: worked_out(self._sync.diff(first, second, keys=keys)))
+        asked = {"keys": keys, "first_as_of": first_as_of, "second_as_of": second_as_of}
+        return await self._worker.run_apart(lambda: worked_out(self._sync.diff(first, second, **asked)))
 
     # -- queries --------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from virta.topics.groups.retry import Retry
 from virta.topics.read import Moment, Place, Row
 from virta.topics.table import AsOf
 from virta.topics.topic import Topic
+from virta.topics.versions import TopicVersion, VersionChange
 from virta.topics.writer import DEFAULT_BYTES, DEFAULT_LINGER_SECONDS, DEFAULT_ROWS
 from virta.types import Ack, Erasure, Kind, Stats, Token, TopicConfig, VerifyReport
 
@@ -99,9 +100,13 @@ class AsyncTopic:
         """The newest row of each key, lazily; or what it was before an offset or a time."""
         return AsyncTable(self._worker, self._sync.table(as_of=as_of))
 
-    async def diff(self, before: AsOf, after: AsOf | None = None) -> Difference:
+    async def by_key(self, keys: Any = None, *, as_of: AsOf | None = None) -> pa.Table:
+        """The newest row of each key, of a topic of any kind and by any columns: what `diff` compares."""
+        return await self._worker.run_apart(lambda: self._sync.by_key(keys, as_of=as_of))
+
+    async def diff(self, before: AsOf, after: AsOf | None = None, *, keys: Any = None) -> Difference:
         """What is different between the table as of one offset or time and as of another, or now."""
-        return await self._worker.run_apart(lambda: worked_out(self._sync.diff(before, after)))
+        return await self._worker.run_apart(lambda: worked_out(self._sync.diff(before, after, keys=keys)))
 
     def changes(self, from_: ChangesFrom | None = None) -> AsyncChanges:
         """What was inserted, updated (before and after) and deleted, from a place on: a stream of changes."""
@@ -296,6 +301,18 @@ class AsyncTopic:
         return await self._worker.run(
             self._sync.erase, where=where, keys=keys, dry_run=dry_run, progress=progress
         )
+
+    async def history(self) -> list[TopicVersion]:
+        """Every version of the topic, oldest first: when, by whom, its columns and its configuration."""
+        return await self._worker.run(self._sync.history)
+
+    async def version_changes(self, before: int, after: int = -1) -> list[VersionChange]:
+        """What is different between two versions: settings and columns. -1 is the newest."""
+        return await self._worker.run(self._sync.version_changes, before, after)
+
+    async def at_version(self, number: int) -> AsyncSelection:
+        """All rows, also newer ones, with the columns that the topic had at this version."""
+        return AsyncSelection(self._worker, await self._worker.run(self._sync.at_version, number))
 
     async def lock(self) -> None:
         """Take no more rows, for good."""

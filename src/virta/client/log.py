@@ -35,6 +35,7 @@ from virta.steward.doctor import DoctorReport
 from virta.storage.layout import check_topic_name
 from virta.storage.view import Identity
 from virta.topics.configuration import new_config
+from virta.topics.events import EventLog
 from virta.topics.groups.model import GroupDescription
 from virta.topics.schema import SchemaSource
 from virta.types import Event, Kind, Problem, Stats, VerifyReport
@@ -91,10 +92,19 @@ class RemoteLog(Log):
             known: RemoteTopic | None = self._topics.get(record.name)
             if known is None or known.id != record.id.hex():
                 known = self._topics[record.name] = RemoteTopic(
-                    self._remote, record, self._open_partition, self._groups
+                    self._remote,
+                    record,
+                    self._open_partition,
+                    EventLog(self._events_topic),
+                    self._groups,
                 )
             known._schemas.know(record, schema)
             return known
+
+    def _events_topic(self, name: str, *, create: bool) -> RemoteTopic:
+        """Where the broker notes what happens; here it is only read."""
+        assert not create
+        return self.topic(name)
 
     def _open_partition(self, record: TopicRecord, number: int, schemas: SchemaSource) -> Any:
         identity = Identity(

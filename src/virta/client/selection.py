@@ -28,7 +28,7 @@ class RemoteSelection(Selection):
 
     def _streamed(self, wanted: Sequence[Any]) -> Iterator[pa.RecordBatch]:
         names = self._limits.columns
-        if names is None:
+        if names is None or self._limits.schema_version is not None:  # the broker knows the newest names
             yield from super()._streamed(wanted)
             return
         left = self._limits.limit
@@ -44,7 +44,8 @@ class RemoteSelection(Selection):
                 return
 
     def _whole_batches(self, wanted: Any) -> Iterator[pa.RecordBatch]:
-        if self._limits.filter is None and self._limits.limit is None:
+        limits = self._limits
+        if limits.schema_version is not None or (limits.filter is None and limits.limit is None):
             yield from super()._whole_batches(wanted)
             return
         for batch in self._asked(wanted, None, self._limits.limit):

@@ -23,6 +23,7 @@ from virta.topics.block import Block
 from virta.topics.changes import ChangesFrom
 from virta.topics.configuration import changed_config
 from virta.topics.erase import keys_of
+from virta.topics.events import EventLog
 from virta.topics.partition import Partition
 from virta.topics.read import Row, chosen, rows_of
 from virta.topics.spread import Spread
@@ -53,13 +54,16 @@ class RemoteTopic(Topic):
     _groups: RemoteCoordinator  # type: ignore[assignment]
 
     def __init__(
-        self, catalog: RemoteCatalog, record: TopicRecord, open_partition: Any, groups: RemoteCoordinator
+        self,
+        catalog: RemoteCatalog,
+        record: TopicRecord,
+        open_partition: Any,
+        events: EventLog,
+        groups: RemoteCoordinator,
     ) -> None:
         # the one place where what stands at a broker takes the place of what lies in a directory
         # (what happens to a topic is noted by the broker)
-        super().__init__(
-            cast("Catalog", catalog), record, open_partition, cast("Any", None), cast("Any", groups)
-        )
+        super().__init__(cast("Catalog", catalog), record, open_partition, events, cast("Any", groups))
 
     def partition(self, number: int) -> RemotePartitionVerbs:
         """The verbs underneath: blocks and tokens."""

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from virta.errors import NotFound, UsageError
+from virta.errors import NotFound, SchemaMismatch, UsageError
 from virta.memory.partition import Partition as StoredPartition
 from virta.memory.partition import wait_for_any
 from virta.metadata.schemas import DELETED, suggest, unify
@@ -92,6 +92,7 @@ class _Limits:
     filter: Filter | None = None
     columns: tuple[str, ...] | None = None
     limit: int | None = None
+    schema_version: int | None = None  # an older one than the newest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +166,7 @@ class Selection:
         """Rows for which an SQL expression over the columns is true; several must all be."""
         parsed = parse_filter(expression)
         try:
-            parsed.check(self._schemas.newest())
+            parsed.check(self._wished_schema())
         except UsageError:
             parsed.check(self._whole_schema())
         if self._limits.filter is not None:
@@ -174,7 +175,7 @@ class Selection:
 
     def columns(self, *names: str) -> Selection:
         """Only these columns, in this order."""
-        schema = self._schemas.newest()
+        schema = self._wished_schema()
         if not set(names) <= set(schema.names):
             schema = self._whole_schema()
         for name in names:
@@ -192,7 +193,12 @@ class Selection:
         newest = self._parts[-1]  # a change reaches the partitions in their order
         newest.refresh()
         self._schemas.follow(newest.topic_version)
-        return self._schemas.newest()
+        return self._wished_schema()
+
+    def _wished_schema(self) -> pa.Schema:
+        """That of the version that was asked for, else the newest."""
+        wished = self._limits.schema_version
+        return self._schemas.newest() if wished is None else self._schemas.version(wished)
 
     def limit(self, rows: int) -> Selection:
         """At most so many rows."""
@@ -227,7 +233,7 @@ class Selection:
             end=min(max(end, start), newest),
             since_us=since,
             until_us=until,
-            schema=self._schemas.newest(),
+            schema=self._wished_schema(),
         )
 
     @staticmethod
@@ -302,7 +308,8 @@ class Selection:
     def _narrowed(self, stored: StoredPartition, stretch: Stretch) -> list[Stretch]:
         """Leave out blocks that the filter cannot match; columns of older schemas may be others."""
         chosen = self._limits.filter
-        if chosen is None or stretch.segment.entry.schema_version != self._schemas.record.schema_version:
+        asked = self._limits.schema_version or self._schemas.record.schema_version
+        if chosen is None or stretch.segment.entry.schema_version != asked:
             return [stretch]
         return stored.narrowed(stretch, chosen.columns, chosen.may_match)
 
@@ -318,6 +325,8 @@ class Selection:
         wished = wanted.schema
         if batch.schema is not wished and not batch.schema.equals(wished, check_metadata=True):
             batch = unify(batch, wished)
+            if self._limits.schema_version is not None:
+                _check_nulls(batch)
         if header.base_offset < offset or wanted.end < header.end_offset:
             batch = _between(batch, header, offset, wanted.end)
         if wanted.since_us is not None and header.min_timestamp < wanted.since_us:
@@ -575,6 +584,17 @@ def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _check_nulls(batch: pa.RecordBatch) -> None:
+    """Rows may hold nulls where an older version had none."""
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if column.null_count and not field.nullable:
+            raise SchemaMismatch(
+                f"column {field.name!r} was not null in that version, and newer rows hold nulls",
+                column=field.name,
+                hint="leave it out with columns(), or read a newer version",
+            )
 
 
 def rows_of(

@@ -18,7 +18,7 @@ from virta.metadata.schemas import DELETED, check_keys, evolve, stored_schema, u
 from virta.topics.append import Appender, finish_change
 from virta.topics.changes import Changes, ChangesFrom
 from virta.topics.configuration import changed_config
-from virta.topics.difference import Difference
+from virta.topics.difference import Difference, keyed, newest_of_keys
 from virta.topics.erase import Eraser, erase_rows, keys_of
 from virta.topics.events import ALTERED, ERASED, LOCKED, SCHEMA_CHANGED, EventLog
 from virta.topics.filters import parse_filter
@@ -38,6 +38,7 @@ from virta.topics.table import AsOf, Table
 from virta.topics.tombstones import tombstones
 from virta.topics.upserts import Upserts, upsert
 from virta.topics.verify import verify_topic
+from virta.topics.versions import TopicVersion, VersionChange, changes_between, find_version, history
 from virta.topics.writer import DEFAULT_BYTES, DEFAULT_LINGER_SECONDS, DEFAULT_ROWS, Writer
 from virta.types import Ack, Erasure, Kind, Stats, Token, TopicConfig, VerifyReport
 
@@ -199,17 +200,48 @@ class Topic:
         whole = Table(self.name, self._stored, self._schemas, self._now_us)
         return whole if as_of is None else whole.as_of(as_of)
 
+    def by_key(self, keys: Any = None, *, as_of: AsOf | None = None) -> pa.Table:
+        """The newest row of each key, of a topic of any kind and by any columns: what `diff` compares."""
+        own = self._schemas.record.config.keys
+        chosen = keyed(self.name, own, keys)
+        check_keys(self.schema, chosen)
+        if self.kind is Kind.UPDATE:
+            found = self.table(as_of=as_of).to_arrow()
+            return found if set(chosen) == set(own) else newest_of_keys(found, chosen)
+        return newest_of_keys(self._before(as_of).to_arrow(), chosen)
+
+    def _before(self, moment: AsOf | None) -> Selection:
+        """The rows before an offset, a token or a time."""
+        if moment is None:
+            return self._all()
+        if isinstance(moment, Mapping):
+            if len(self._stored) != 1:
+                raise UsageError(
+                    f"offsets are a matter of one partition, and topic {self.name!r} has {len(self._stored)}",
+                    hint="a moment spans all of them",
+                )
+            moment = moment[0]
+        if isinstance(moment, int | Token):
+            self._one("an offset")
+            return self._between(None, moment)
+        return self._all().until(moment)
+
     def changes(self, from_: ChangesFrom | None = None) -> Changes:
         """What was inserted, updated (before and after) and deleted, from a place on: a stream of changes."""
         self._check_update("changes()")
         return Changes(self.name, self._stored, self._schemas, self._now_us, from_)
 
-    def diff(self, before: AsOf, after: AsOf | None = None) -> Difference:
-        """What is different between the table as of one offset or time and as of another, or now."""
-        old = self.table(as_of=before)
-        new = self.table(as_of=after)
-        keys = self._schemas.record.config.keys
-        return Difference((self.name, self.name), keys, lambda: (old.to_arrow(), new.to_arrow()))
+    def diff(self, before: AsOf, after: AsOf | None = None, *, keys: Any = None) -> Difference:
+        """What is different between the table as of one offset or time and as of another, or now.
+
+        Rows are held against each other by the topic's keys, or by those that are named; where
+        every row of a topic stays, the newest one of each key counts.
+        """
+        chosen = keyed(self.name, self._schemas.record.config.keys, keys)
+        check_keys(self.schema, chosen)
+        names = (self.name, self.name)
+        read = (lambda: self.by_key(chosen, as_of=before), lambda: self.by_key(chosen, as_of=after))
+        return Difference(names, chosen, lambda: (read[0](), read[1]()))
 
     def upsert(self, rows: Any) -> Ack:
         """Set some columns of the rows of some keys; their others stay. A key without a row gets one.
@@ -512,6 +544,29 @@ class Topic:
             advance=progress or (lambda _: None),
             kind=kind,
         )
+
+    # -- versions ----------------------------------------------------------------------------------
+
+    def history(self) -> list[TopicVersion]:
+        """Every version of the topic, oldest first: when, by whom, its columns and its configuration."""
+        record = self._fresh()
+        rows = self._events.rows(record.id)
+        return history(rows, record, user_schema(self._schemas.version(record.schema_version)))
+
+    def version_changes(self, before: int, after: int = -1) -> list[VersionChange]:
+        """What is different between two versions: settings and columns. -1 is the newest, -2 the one before."""
+        versions = self.history()
+        found = [find_version(versions, number, self.name) for number in (before, after)]
+        return changes_between(found[0], found[1])
+
+    def at_version(self, number: int) -> Selection:
+        """All rows, also newer ones, with the columns that the topic had at this version.
+
+        Columns that came later are left out, renamed ones have their old names, widened ones
+        their old types; a value that does not fit them is a SchemaMismatch.
+        """
+        version = find_version(self.history(), number, self.name)
+        return self._all()._with(schema_version=version.schema_version)
 
     def _note_erasures(self, stored: StoredPartition, done: list[Rewritten]) -> None:
         for each in done:
