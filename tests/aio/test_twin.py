@@ -52,6 +52,7 @@ PARTS = {
     "by_partition",
     "steps",
     "row_steps",
+    "batch_steps",
     "chosen_columns",
     "put",
     "look",
@@ -64,7 +65,7 @@ PARTS = {
 
 # What only names or narrows is the same on both sides, without an await.
 NARROWING = {"since", "until", "where", "columns", "limit", "newest", "partition", "table", "as_of", "group"}
-NARROWING |= {"changes", "attempt", "dead_letters"}
+NARROWING |= {"changes", "attempt", "dead_letters", "under_schema"}
 ITERATIONS = {"tail", "tail_batches", "batches", "rows", "stream"}
 CONTEXTS = {"writer", "reader"}
 PLAIN_PROPERTIES = {

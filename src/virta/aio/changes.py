@@ -42,5 +42,9 @@ class AsyncChanges:
             self._worker, self._sync.steps, per_visit=ROWS_PER_VISIT, stop_when_idle=stop_when_idle
         )
 
+    def tail_batches(self, *, stop_when_idle: float | None = None) -> AsyncReading[pa.RecordBatch]:
+        """As `tail`, by batches."""
+        return AsyncReading(self._worker, self._sync.batch_steps, stop_when_idle=stop_when_idle)
+
     def __repr__(self) -> str:
         return f"Async{self._sync!r}"

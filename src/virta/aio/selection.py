@@ -88,6 +88,10 @@ class AsyncSelection:
 
     # -- going on -------------------------------------------------------------------------------
 
+    def under_schema(self, schema_version: int) -> AsyncSelection:
+        """The same rows with the columns of an older version of the schema."""
+        return AsyncSelection(self._worker, self._sync.under_schema(schema_version))
+
     def tail(self, *, stop_when_idle: float | None = None) -> AsyncReading[Row]:
         """What is there, then what comes; ends after so many idle seconds, or never."""
         return AsyncReading(

@@ -116,6 +116,10 @@ class AsyncTopic:
         """Set some columns of the rows of some keys; their others stay. A key without a row gets one."""
         return await self._worker.run(self._sync.upsert, rows)
 
+    async def check_upsert(self, rows: Any) -> None:
+        """Refuse rows whose columns or values an upsert would refuse; writes nothing."""
+        await self._worker.run(self._sync.check_upsert, rows)
+
     async def delete(self, keys: Any) -> Ack:
         """Delete the rows of these keys: one key, a list of them, or Arrow with the key columns."""
         return await self._worker.run(self._sync.delete, keys)
@@ -313,6 +317,10 @@ class AsyncTopic:
     async def at_version(self, number: int) -> AsyncSelection:
         """All rows, also newer ones, with the columns that the topic had at this version."""
         return AsyncSelection(self._worker, await self._worker.run(self._sync.at_version, number))
+
+    async def schema_version_of(self, number: int) -> int:
+        """The version of the schema that a version of the topic had."""
+        return await self._worker.run(self._sync.schema_version_of, number)
 
     async def lock(self) -> None:
         """Take no more rows, for good."""

@@ -98,7 +98,7 @@ def append(
         sources = [Source(name, form) for name in files or ("-",)]
         if sys.stdin.isatty() and any(source.is_stdin for source in sources):
             note(invocation, "type rows as JSON, one per line; Ctrl-D ends")
-        total = _total_size(sources)
+        total = total_size(sources)
         with Progress(invocation, "appending", total_bytes=total) as progress:
             run = _Run(found, progress, partition, expected=if_offset)
             if dry_run:
@@ -110,7 +110,8 @@ def append(
         _report(invocation, run, dry_run)
 
 
-def _total_size(sources: list[Source]) -> int | None:
+def total_size(sources: list[Source]) -> int | None:
+    """Of files; unknown where one is a pipe."""
     sizes = [source.size for source in sources]
     return None if None in sizes else sum(size for size in sizes if size is not None)
 

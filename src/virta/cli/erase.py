@@ -9,6 +9,7 @@ import click
 
 from virta.cli.complete import complete_topics
 from virta.cli.invocation import Invocation, quiet_option
+from virta.cli.keys import typed_keys
 from virta.cli.output import note
 from virta.cli.progress import Progress
 from virta.cli.ranges import open_log
@@ -66,35 +67,7 @@ def chosen_rows(topic: Any, where: str | None, keys: tuple[str, ...]) -> dict[st
     """Which rows: what `erase` is called with."""
     if (where is None) == (not keys):
         raise UsageError("say which rows: with --where, or with --key")
-    return {"where": where} if where is not None else {"keys": _keys(topic, keys)}
-
-
-def _keys(topic: Any, given: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Keys as they are typed, in the types of their columns."""
-    names = topic.config.keys
-    found = []
-    for text in given:
-        parts = text.split(",") if len(names) > 1 else [text]
-        row = {}
-        for part in parts:
-            column, mark, value = part.partition("=")
-            if not mark or column not in names:
-                said = ",".join(f"{name}=…" for name in names) or "the topic has no keys"
-                raise UsageError(f'"{text}" is not a key of topic "{topic.name}"', hint=said)
-            row[column] = _typed(value, topic.schema.field(column).type)
-        found.append(row)
-    return found
-
-
-def _typed(text: str, kind: Any) -> Any:
-    import pyarrow as pa  # not for --help
-
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return text.encode()
-    try:
-        return pa.array([text]).cast(kind)[0].as_py()
-    except pa.ArrowException as error:
-        raise UsageError(f'"{text}" is not of type {kind}') from error
+    return {"where": where} if where is not None else {"keys": typed_keys(topic, keys)}
 
 
 def confirm(name: str, warning: str, yes: bool) -> None:

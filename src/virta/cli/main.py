@@ -48,6 +48,8 @@ SECTIONS = {
     },
     "Write": {
         "append": Entry("virta.cli.append:append", "Append rows from files or a pipe."),
+        "upsert": Entry("virta.cli.upsert:upsert", "Set columns of rows by their key; the others stay."),
+        "delete": Entry("virta.cli.upsert:delete", "Delete the rows of keys from an update topic."),
         "gen": Entry("virta.cli.gen:gen", "Make up rows from a template or a schema."),
     },
     "Read": {
@@ -56,6 +58,10 @@ SECTIONS = {
         "top": Entry("virta.cli.top:top", "Watch all topics: how fast they go, who is behind."),
         "group": Entry("virta.cli.group:group", "Consumer groups: where they stand; put one elsewhere."),
         "sql": Entry("virta.cli.sql:sql", "Ask in SQL over any topics; a shell on a terminal."),
+        "table": Entry("virta.cli.current:table", "The newest row of each key, now or at a moment."),
+        "get": Entry("virta.cli.current:get", "The row of a key."),
+        "changes": Entry("virta.cli.changes:changes", "What was inserted, updated and deleted."),
+        "diff": Entry("virta.cli.changes:diff", "What differs between two topics or moments, by key."),
     },
     "Trust": {
         "verify": Entry("virta.cli.verify:verify", "Check every byte against the hash chain."),

@@ -20,6 +20,7 @@ from virta.cli.text import count
     "--where", metavar="EXPRESSION", multiple=True, help="Only rows for which it is true, as in SQL."
 )
 @click.option("--limit", type=click.IntRange(0), metavar="N", help="At most so many rows.")
+@click.option("--at-version", type=int, metavar="N", help="With the columns that version N of the topic had.")
 @click.option("--count", "counting", is_flag=True, help="Print how many rows there are.")
 @partition_option
 @output_options("the offsets")
@@ -30,6 +31,7 @@ def read(
     where: tuple[str, ...],
     limit: int | None,
     counting: bool,
+    at_version: int | None,
     partition: int | None,
 ) -> None:
     """Read a range of rows and stop.
@@ -48,6 +50,8 @@ def read(
     with open_log(invocation) as log:
         topic, request = find(log, rows)
         selection = select(topic, request, partition)
+        if at_version is not None:
+            selection = selection.under_schema(topic.schema_version_of(at_version))
         for expression in where:
             selection = selection.where(expression)
         if limit is not None:

@@ -15,6 +15,7 @@ from virta.cli.invocation import Invocation, output_option, output_options, quie
 from virta.cli.output import note, print_record, print_records
 from virta.cli.ranges import open_log
 from virta.cli.text import count
+from virta.cli.versions import print_changes, print_history, print_version
 from virta.errors import UsageError
 from virta.requests import format_duration, format_moment, format_size
 
@@ -88,20 +89,35 @@ def _summary(found: Topic) -> dict[str, Any]:
 
 @topic.command()
 @click.argument("name", metavar="TOPIC", shell_complete=complete_topics)
+@click.option("--history", is_flag=True, help="All its versions: when, who, and what changed.")
+@click.option("--version", type=int, metavar="N", help="One version: its columns and configuration.")
+@click.option("--diff", metavar="N:M", help="What is different between two versions; `N:` up to the newest.")
 @output_option("table", "json", "jsonl", "md")
 @click.pass_obj
-def show(invocation: Invocation, name: str) -> None:
-    """Show a topic's columns, configuration, sizes and head.
+def show(invocation: Invocation, name: str, history: bool, version: int | None, diff: str | None) -> None:
+    """Show a topic's columns, configuration, sizes and head, or its versions.
+
+    A version comes with every change of columns or configuration; `virta read --at-version N`
+    reads with the columns of an older one.
 
     \b
     Examples:
-      virta topic show orders
-      virta topic show orders -o json
       virta topic show orders -o json > orders.json; virta topic create copy --schema orders.json
+      virta topic show orders --history
+      virta topic show orders --diff 1:
     """
+    if sum((history, version is not None, diff is not None)) > 1:
+        raise UsageError("--history, --version and --diff cannot go together")
     with open_log(invocation) as log:
         found = log.topic(name)
-        print_record(invocation, _details(found), shown=_SHOWN)
+        if history:
+            print_history(invocation, found)
+        elif version is not None:
+            print_version(invocation, found, version)
+        elif diff is not None:
+            print_changes(invocation, found, diff)
+        else:
+            print_record(invocation, _details(found), shown=_SHOWN)
 
 
 def _details(found: Topic) -> dict[str, Any]:
@@ -267,6 +283,12 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
 )
 @click.option("--keys", metavar="A,B", help="The columns that identify a row.")
 @click.option(
+    "--kind",
+    type=click.Choice(("append", "update")),
+    default="append",
+    help="append: every row stays; update: a table, where the newest row of a key counts.  [default: append]",
+)
+@click.option(
     "--partitions",
     type=click.IntRange(1),
     default=1,
@@ -287,6 +309,7 @@ def create(
     schema_file: Path | None,
     schema_from: Path | None,
     keys: str | None,
+    kind: str,
     partitions: int,
     headers: bool,
     if_missing: bool,
@@ -302,21 +325,22 @@ def create(
     \b
     Examples:
       virta topic create orders id:int user:str? amount:float --keys id
+      virta topic create users region:str id:int email:str? --kind update --keys region,id
       virta topic create trades --schema-from trades.parquet --durability disk
-      virta topic create raw --retention-age 7d
     """
     schema, with_headers = _wanted_schema(columns, schema_file, schema_from)
     headers = headers or with_headers
     names = tuple(key.strip() for key in keys.split(",")) if keys else ()
     options = _options(given)
     if dry_run:
-        _say_plan(invocation, name, schema, names, partitions, headers, options)
+        _say_plan(invocation, name, schema, names, kind, partitions, headers, options)
         return
     with open_log(invocation, create=True) as log:
         found = log.create_topic(
             name,
             schema,
             keys=names,
+            kind=kind,
             partitions=partitions,
             headers=headers,
             if_missing=if_missing,
@@ -345,6 +369,7 @@ def _say_plan(
     name: str,
     schema: pa.Schema | None,
     keys: tuple[str, ...],
+    kind: str,
     partitions: int,
     headers: bool,
     options: dict[str, Any],
@@ -356,7 +381,9 @@ def _say_plan(
     from virta.topics.configuration import new_config
 
     check_topic_name(name)
-    config = new_config(kind="append", keys=keys, partitions=partitions, options=options)
+    if schema is None and kind == "update" and not keys:
+        keys = ("key",)
+    config = new_config(kind=kind, keys=keys, partitions=partitions, options=options)
     built = build_schema(schema, headers=headers, keys=keys)
     if invocation.quiet:
         return
@@ -368,30 +395,38 @@ def _say_plan(
 @topic.command()
 @click.argument("name", metavar="TOPIC", shell_complete=complete_topics)
 @click.argument("columns", metavar="[COLUMN:TYPE]…", nargs=-1)
+@click.option("--rename", "renames", multiple=True, metavar="OLD=NEW", help="Rename a column; repeatable.")
 @config_options
 @click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
 @quiet_option("Say nothing.")
 @click.pass_obj
 def alter(
-    invocation: Invocation, /, name: str, columns: tuple[str, ...], dry_run: bool, **given: Any
+    invocation: Invocation,
+    /,
+    name: str,
+    columns: tuple[str, ...],
+    renames: tuple[str, ...],
+    dry_run: bool,
+    **given: Any,
 ) -> None:
-    """Change a topic's configuration, add columns or widen them.
+    """Change a topic's configuration, add columns, widen or rename them.
 
     A new column must allow null; a type may only grow, so that stored rows still fit.
 
     \b
     Examples:
       virta topic alter orders --retention-age 30d --durability disk
-      virta topic alter orders coupon:str?
+      virta topic alter orders coupon:str? --rename user=customer
       virta topic alter orders --retention-bytes none --dry-run
     """
     options = _options(given)
-    if not options and not columns:
+    if not options and not columns and not renames:
         raise UsageError("nothing to change was given", hint="virta topic alter --help")
     with open_log(invocation) as log:
         found = log.topic(name)
-        schema = _changed_schema(found, columns) if columns else None
-        changes = _changes(found, schema, options)
+        renamed = _renamed(found, renames)
+        schema = _changed_schema(found, columns, renamed) if columns or renamed else None
+        changes = _changes(found, schema, options, renamed)
         for line in changes:
             note(invocation, line)
         if not changes:
@@ -399,25 +434,43 @@ def alter(
         elif dry_run:
             note(invocation, "nothing was changed (--dry-run)")
         else:
-            found.alter(schema=schema, **options)
+            found.alter(schema=schema, renames=renamed or None, **options)
             note(invocation, f'topic "{found.name}" is at version {found.version} now')
 
 
-def _changed_schema(found: Topic, columns: tuple[str, ...]) -> pa.Schema:
-    """The topic's own columns, with these changed or added."""
+def _renamed(found: Topic, given: tuple[str, ...]) -> dict[str, str]:
+    renames = {}
+    for text in given:
+        old, mark, new = text.partition("=")
+        if not mark or not old or not new:
+            raise UsageError(f'"{text}" does not say what is renamed', hint="--rename user=customer")
+        if old not in found.schema.names:
+            raise UsageError(
+                f'topic "{found.name}" has no column "{old}"',
+                hint=f"its columns are {', '.join(found.schema.names)}",
+            )
+        renames[old] = new
+    return renames
+
+
+def _changed_schema(found: Topic, columns: tuple[str, ...], renamed: Mapping[str, str]) -> pa.Schema:
+    """The topic's own columns, with these renamed, changed or added."""
     import pyarrow as pa
 
     from virta.exchange.schema_text import schema_of_words
     from virta.metadata.schemas import HEADERS
 
-    fields = {field.name: field for field in found.schema if field.name != HEADERS}
+    own = [field.with_name(renamed.get(field.name, field.name)) for field in found.schema]
+    fields = {field.name: field for field in own if field.name != HEADERS}
     for wanted in schema_of_words(columns):
         known = fields.get(wanted.name)
         fields[wanted.name] = wanted if known is None else wanted.with_metadata(known.metadata)
     return pa.schema(list(fields.values()))
 
 
-def _changes(found: Topic, schema: pa.Schema | None, options: dict[str, Any]) -> list[str]:
+def _changes(
+    found: Topic, schema: pa.Schema | None, options: dict[str, Any], renamed: Mapping[str, str]
+) -> list[str]:
     """One line per change; raises what `alter` would raise."""
     from virta.exchange.schema_text import texts_of
     from virta.metadata.schemas import build_schema, evolve
@@ -427,15 +480,20 @@ def _changes(found: Topic, schema: pa.Schema | None, options: dict[str, Any]) ->
     after = dataclasses.asdict(changed_config(found.config, options))
     if schema is not None:
         headers = "_headers" in found.schema.names
-        evolve(found.schema, build_schema(schema, headers=headers, keys=found.config.keys))
+        keys = tuple(renamed.get(key, key) for key in found.config.keys)
+        evolve(found.schema, build_schema(schema, headers=headers, keys=keys), renames=renamed)
         before["column"], after["column"] = None, None
-        before |= {f"column {name}": kind for name, kind in texts_of(found.schema).items()}
-        after |= {f"column {name}": before.get(f"column {name}") for name in found.schema.names}
+        old = {renamed.get(name, name): kind for name, kind in texts_of(found.schema).items()}
+        before |= {f"column {name}": kind for name, kind in old.items()}
+        after |= {f"column {name}": before.get(f"column {name}") for name in old}
         after |= {f"column {name}": kind for name, kind in texts_of(schema).items()}
     return [
-        f"{name}: {_said(before.get(name))} → {_said(value)}"
-        for name, value in after.items()
-        if before.get(name) != value
+        *(f"column {one}: {one} → {two}" for one, two in renamed.items() if one != two),
+        *(
+            f"{name}: {_said(before.get(name))} → {_said(value)}"
+            for name, value in after.items()
+            if before.get(name) != value
+        ),
     ]
 
 

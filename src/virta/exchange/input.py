@@ -12,6 +12,7 @@ named by its file and line.
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import select
 import sys
@@ -61,14 +62,17 @@ class Source:
             form = form or ENDINGS.get(path.suffix.lower())
         self._form = form
 
-    def chunks(self, schema: pa.Schema, max_rows: int) -> Iterator[Chunk]:
-        """The rows, as batches of at most `max_rows` of the schema's columns."""
+    def chunks(self, schema: pa.Schema, max_rows: int, *, by_shape: bool = False) -> Iterator[Chunk]:
+        """The rows, as batches of at most `max_rows` of the schema's columns.
+
+        With `by_shape` a column that a JSON row does not name is left out, not null.
+        """
         try:
             form = self._form or self._sniff(schema)
             if form in ("parquet", "arrow"):
                 yield from _arrow_chunks(self._file, form, self.name, max_rows)
             else:
-                yield from _text_chunks(self._file, form, self.name, schema, max_rows)
+                yield from _text_chunks(self._file, form, self.name, schema, max_rows, by_shape=by_shape)
         finally:
             if not self.is_stdin:
                 self._file.close()
@@ -162,8 +166,10 @@ def _has_more(file: Any) -> bool:
 # -- text forms -----------------------------------------------------------------------------------
 
 
-def _text_chunks(file: Any, form: str, name: str, schema: pa.Schema, max_rows: int) -> Iterator[Chunk]:
-    builder = Builder(schema, name)
+def _text_chunks(
+    file: Any, form: str, name: str, schema: pa.Schema, max_rows: int, *, by_shape: bool
+) -> Iterator[Chunk]:
+    builder = Builder(schema, name, by_shape=by_shape)
     if form == "json":
         yield from _json_chunks(file, name, builder, max_rows)
     elif form == "jsonl":
@@ -177,11 +183,23 @@ def _text_chunks(file: Any, form: str, name: str, schema: pa.Schema, max_rows: i
 class Builder:
     """Makes batches of a schema from rows of JSON values."""
 
-    def __init__(self, schema: pa.Schema, name: str) -> None:
+    def __init__(self, schema: pa.Schema, name: str, *, by_shape: bool = False) -> None:
         self._name = name
+        self._by_shape = by_shape
         self._decoders = {each.name: ColumnDecoder(each) for each in schema}
         self._known = frozenset(self._decoders) | frozenset(_STAMPED)
         self.loads = json.JSONDecoder(parse_float=Decimal if wants_exact_numbers(schema) else None).decode
+
+    def chunks(self, rows: Sequence[dict[str, Any]], places: Sequence[int], bytes: int) -> Iterator[Chunk]:
+        """One chunk; or, by shape, one for each run of rows that name the same columns."""
+        if not self._by_shape:
+            yield self.from_rows(rows, places, bytes)
+            return
+        numbered = zip(rows, places, strict=True)
+        for _, same in itertools.groupby(numbered, key=lambda each: frozenset(each[0])):
+            part, where = zip(*same, strict=True)
+            yield self.from_rows(part, where, bytes)
+            bytes = 0
 
     def from_rows(self, rows: Sequence[dict[str, Any]], places: Sequence[int], bytes: int) -> Chunk:
         named: dict[str, None] = {}
@@ -244,10 +262,10 @@ def _json_line_chunks(file: Any, name: str, builder: Builder, max_rows: int) -> 
             rows.append(row)
             places.append(place)
             if len(rows) >= max_rows:
-                yield builder.from_rows(rows, places, share)
+                yield from builder.chunks(rows, places, share)
                 rows, places, share = [], [], 0
         if rows:
-            yield builder.from_rows(rows, places, share)
+            yield from builder.chunks(rows, places, share)
 
 
 def _parsed(line: bytes, name: str, place: int, builder: Builder) -> dict[str, Any] | None:
@@ -296,7 +314,9 @@ def _json_chunks(file: Any, name: str, builder: Builder, max_rows: int) -> Itera
             raise UsageError(f"{name}: element {place} is not an object but {type(row).__name__}")
     for start in range(0, len(rows), max_rows):
         part = rows[start : start + max_rows]
-        yield builder.from_rows(part, range(start + 1, start + 1 + len(part)), len(data) if not start else 0)
+        yield from builder.chunks(
+            part, range(start + 1, start + 1 + len(part)), len(data) if not start else 0
+        )
 
 
 def _check_names(names: Sequence[str], name: str, builder: Builder) -> None:

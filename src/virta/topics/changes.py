@@ -118,7 +118,12 @@ class Changes:
 
     def tail(self, *, stop_when_idle: float | None = None) -> Iterator[Change]:
         """What is there, then what comes; ends after so many idle seconds, or never."""
-        for step in self.steps():
+        for batch in self.tail_batches(stop_when_idle=stop_when_idle):
+            yield from changes_of(batch)
+
+    def tail_batches(self, *, stop_when_idle: float | None = None) -> Iterator[pa.RecordBatch]:
+        """As `tail`, by batches."""
+        for step in self.batch_steps():
             if not isinstance(step, Idle):
                 yield step
             elif not wait_for_any(step.places, stop_when_idle):
@@ -126,6 +131,14 @@ class Changes:
 
     def steps(self) -> Iterator[Change | Idle]:
         """What `tail` reads, with the places where it waits."""
+        for step in self.batch_steps():
+            if isinstance(step, Idle):
+                yield step
+            else:
+                yield from changes_of(step)
+
+    def batch_steps(self) -> Iterator[pa.RecordBatch | Idle]:
+        """What `tail_batches` reads, with the places where it waits."""
         turns = [self._steps(stored) for stored in self._partitions]
         while True:
             idle: list[Any] = []
@@ -134,7 +147,7 @@ class Changes:
                     if isinstance(step, Idle):
                         idle += step.places
                         break
-                    yield from changes_of(step)
+                    yield step
             yield Idle(places=tuple(idle))
 
     def _steps(self, stored: StoredPartition) -> Iterator[pa.RecordBatch | Idle]:

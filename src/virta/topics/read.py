@@ -188,6 +188,10 @@ class Selection:
             raise UsageError("columns() needs at least one column")
         return self._with(columns=names)
 
+    def under_schema(self, schema_version: int) -> Selection:
+        """The same rows with the columns of an older version of the schema."""
+        return self._with(schema_version=schema_version)
+
     def _whole_schema(self) -> pa.Schema:
         """All columns, after a look at whether another handle has changed them."""
         newest = self._parts[-1]  # a change reaches the partitions in their order

@@ -257,6 +257,12 @@ class Topic:
     def _parts(self) -> list[tuple[Lookup, Appender]]:
         return [(self._lookup(stored), self._appender(at)) for at, stored in enumerate(self._stored)]
 
+    def check_upsert(self, rows: Any) -> None:
+        """Refuse rows whose columns or values an upsert would refuse; writes nothing."""
+        self._check_update("upsert()")
+        self._fresh()
+        self._upserts().take(rows)
+
     def _upserts(self) -> Upserts:
         return Upserts(self._schemas.newest(), self._schemas.record.config.keys, self._key_reader())
 
@@ -554,7 +560,7 @@ class Topic:
         return history(rows, record, user_schema(self._schemas.version(record.schema_version)))
 
     def version_changes(self, before: int, after: int = -1) -> list[VersionChange]:
-        """What is different between two versions: settings and columns. -1 is the newest, -2 the one before."""
+        """What is different between two versions: settings and columns; -1 is the newest."""
         versions = self.history()
         found = [find_version(versions, number, self.name) for number in (before, after)]
         return changes_between(found[0], found[1])
@@ -565,8 +571,11 @@ class Topic:
         Columns that came later are left out, renamed ones have their old names, widened ones
         their old types; a value that does not fit them is a SchemaMismatch.
         """
-        version = find_version(self.history(), number, self.name)
-        return self._all()._with(schema_version=version.schema_version)
+        return self._all().under_schema(self.schema_version_of(number))
+
+    def schema_version_of(self, number: int) -> int:
+        """The version of the schema that a version of the topic had."""
+        return find_version(self.history(), number, self.name).schema_version
 
     def _note_erasures(self, stored: StoredPartition, done: list[Rewritten]) -> None:
         for each in done:
