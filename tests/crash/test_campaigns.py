@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from virta.testing import power
-from virta.testing.faults import errors, kill, kill_points, loop, mutate, powerloss, powerloss_log
+from virta.testing.faults import errors, kill, kill_points, loop, mutate, pipelines, powerloss, powerloss_log
 from virta.testing.faults.__main__ import main
 from virta.testing.faults.report import Report
 from virta.testing.faults.scratch import scratch
@@ -93,6 +93,23 @@ def test_killed_at_random() -> None:
         kill.one_round(report, root, 1, 0, 2.0)
     assert_clean(report)
     assert report.counts["writers killed"] > 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["masked", "parquet upsert"])
+def test_pipelines_killed_at_random(kind: str) -> None:
+    report = Report("pipelines", 1)
+    pipelines.one_round(report, kind, 1, 0, lives=4)
+    assert_clean(report)
+    assert report.counts["drivers killed"] >= 1
+
+
+@pytest.mark.slow
+def test_a_pipeline_on_spark_killed_at_random(spark: object) -> None:
+    """`spark` is not used: where it cannot start, this cannot either."""
+    report = Report("pipelines", 3)
+    pipelines.one_round(report, "masked", 3, 0, master="local[2,4]", lives=2)
+    assert_clean(report)
 
 
 def test_mutations(tmp_path: Path) -> None:

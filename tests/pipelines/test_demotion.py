@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import virta
@@ -237,6 +238,50 @@ def test_a_copy_that_was_changed_or_made_again_does_not_hold(prod: Any, environm
     prod.drop_topic("orders")
     checked = check_statement(statement, masking_key=KEY, source="@prod")
     assert any("orders" in each for each in checked.failed)
+
+
+def test_every_statement_stays_and_a_run_without_news_makes_none(prod: Any, environments: Path) -> None:
+    pipeline(environments).run()
+    latest = environments / ".virta-down" / "statement.json"
+    first = latest.read_bytes()
+    assert pipeline(environments).run().rows == 0
+    assert latest.read_bytes() == first
+    prod.topic("orders").append(bought(5000))
+    pipeline(environments).run()
+    kept = sorted((environments / ".virta-down" / "statements").iterdir())
+    assert [each.read_bytes() for each in kept] == [first, latest.read_bytes()]
+    key = MaskingKey.of("a secret that stays in production")
+    for each in kept:
+        assert check_statement(load_statement(each), masking_key=key, source="@prod", target="@dev").ok
+
+
+def test_a_copy_without_a_row_is_an_empty_topic(prod: Any, environments: Path) -> None:
+    report = pipeline(environments, where={"orders": "amount > 1000000"}).run()
+    assert report.flows[1].rows == 0
+    with virta.open("@dev") as dev:
+        assert dev.topic("orders").count() == 0
+    key = MaskingKey.of("a secret that stays in production")
+    statement = load_statement(environments / ".virta-down" / "statement.json")
+    assert check_statement(statement, masking_key=key, source="@prod", target="@dev").ok
+
+
+def test_tags_go_down_with_their_columns(environments: Path) -> None:
+    tagged = pa.schema(
+        [
+            pa.field("id", pa.int64()),
+            pa.field("email", pa.string(), metadata={"virta.tags": "pii,contact"}),
+            pa.field("note", pa.string(), metadata={"virta.tags": "public"}),
+        ]
+    )
+    rules = [{"tags": ["pii"], "mask": "email"}, {"columns": ["id", "note"], "mask": "keep"}]
+    with virta.open("@prod") as log:
+        log.create_topic("tagged", tagged).append({"id": 1, "email": "ada@corp.org", "note": "x"})
+    pipeline(environments, topics=["tagged"], mask=rules).run()
+    with virta.open("@dev") as log:
+        fields = log.topic("tagged").schema
+        assert fields.field("email").metadata[b"virta.tags"] == b"pii,contact"
+        assert fields.field("note").metadata[b"virta.tags"] == b"public"
+        assert "ada" not in str(log.topic("tagged")[:].to_pylist())
 
 
 # -- tables: what is not wanted any more goes -----------------------------------------------------------

@@ -20,7 +20,7 @@ from virta.pipelines.report import FlowReport, Step, Watch
 from virta.pipelines.sinks.base import Batch, Sink
 from virta.pipelines.sinks.topic import TopicSink
 from virta.pipelines.sources.base import Source, Split
-from virta.pipelines.transform import Transform
+from virta.pipelines.transform import Transform, bare
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,9 @@ class FlowRun:
         """All that is there now."""
         flow = self._flow
         with self._journal:
-            flow.check()
+            outcome = flow.check()
+            if outcome is not None:
+                flow.sink.prepare(pa.schema([bare(field) for field in outcome]))
             flow.source.pin()
             begun = self._reconciled()
             pending = self._journal.pending()
@@ -158,6 +160,7 @@ class FlowRun:
             batches=after.number - before.number,
             read=after.read - before.read,
             rows=after.rows - before.rows,
+            newest_batch=after.number,
             finished_earlier=finished_earlier,
             position=after.position,
             source_details=origin.details,

@@ -207,13 +207,13 @@ class Pipeline:
                 flow.close()
 
     def _stated(self, report: RunReport) -> RunReport:
-        """The statement of a de-promotion, written beside its state."""
+        """The statement of a de-promotion, written beside its state; a run without news needs no new one."""
         demoted = self._demotion
         if demoted is None:
             return report
         names = {flow.name: flow for flow in demoted.flows}
         topics = [_told(each, names[each.flow]) for each in report.flows if each.flow in names]
-        if not topics:
+        if not topics or (demoted.statement.exists() and not any(each.batches for each in report.flows)):
             return report
         key = demoted.flows[0].transform.key
         statement = {
@@ -229,9 +229,11 @@ class Pipeline:
             "topics": topics,
         }
         whole = signed(statement, signing_key=demoted.signing_key, masking_key=key)
-        demoted.statement.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
-        replace_file(OperatingSystemFiles(), demoted.statement, text.encode())
+        text = (json.dumps(whole, indent=2, ensure_ascii=False) + "\n").encode()
+        kept = self._spec.state / "statements" / f"{report.ended_us}-{report.run}.json"
+        for place in (kept, demoted.statement):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(OperatingSystemFiles(), place, text)
         return RunReport(
             pipeline=report.pipeline,
             run=report.run,
@@ -266,6 +268,7 @@ def _told(done: FlowReport, flow: Flow) -> dict[str, Any]:
         "topic": flow.transform.name,
         "read": done.read,
         "rows": done.rows,
+        "batch": done.newest_batch,
         "where": transform.where,
         "sample": None if sampling is None else {"by": sampling.by, "share": sampling.share},
         "columns": [

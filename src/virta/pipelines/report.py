@@ -36,6 +36,7 @@ class FlowReport:
     batches: int
     read: int
     rows: int
+    newest_batch: int  # its number
     finished_earlier: bool  # whether it began by finishing what an interrupted run had left
     position: Mapping[str, Any] | None
     source_details: Mapping[str, Any] = field(default_factory=dict)

@@ -24,6 +24,7 @@ from virta.topics.filters import parse_filter
 from virta.topics.tombstones import empties
 
 PROVENANCE = (PARTITION, OFFSET, TIMESTAMP)
+_TAGS = b"virta.tags"
 _ABOUT_ROWS = frozenset((*PROVENANCE, DELETED))
 # Partitions in the upper bits: every row of a topic has a number of its own.
 _PARTITION_BITS = 48
@@ -213,11 +214,17 @@ class _Running:
         kept = [name for name in (*PROVENANCE, DELETED) if self._keeps(name) and name in batch.schema.names]
         columns = [batch.column(name) for name in kept]
         fields = [batch.schema.field(name) for name in kept]
-        plain = pa.schema([*fields, *(field.remove_metadata() for field in own.schema)])
+        plain = pa.schema([*fields, *map(bare, own.schema)])
         return pa.RecordBatch.from_arrays([*columns, *own.columns], schema=plain)
 
     def _keeps(self, name: str) -> bool:
         return name == DELETED or self._what.provenance
+
+
+def bare(field: pa.Field) -> pa.Field:
+    """A column as it goes on: its number in the source is left behind, its tags are not."""
+    tags = (field.metadata or {}).get(_TAGS)
+    return field.remove_metadata() if tags is None else field.with_metadata({_TAGS: tags})
 
 
 def _own(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -61,6 +61,9 @@ class Sink(ABC):
     def check(self, schema: pa.Schema | None, keys: tuple[str, ...]) -> None:
         """Refuse, before anything is read, what it could not take."""
 
+    def prepare(self, schema: pa.Schema) -> None:  # noqa: B027 (tables are made by their first rows)
+        """Make it, where it is to be there although no row comes."""
+
     @abstractmethod
     def committed(self, flow: str) -> Committed | None:
         """The newest batch it has of this flow; None where it has none, or cannot tell."""

@@ -94,6 +94,11 @@ class TopicSink(Sink):
                     hint="mask keys with hash or id, which keep rows apart; or give the sink other keys",
                 )
 
+    def prepare(self, schema: pa.Schema) -> None:
+        """A copy of which no row was wanted is an empty topic."""
+        if self._found() is None:
+            self._prepared(schema)
+
     def committed(self, flow: str) -> Committed | None:  # noqa: ARG002
         return None  # a topic knows how many rows it has of a flow, not of which batch
 

@@ -9,10 +9,11 @@ import sys
 
 # name → module, and its share of the time when all are run
 CAMPAIGNS = {
-    "kill": ("virta.testing.faults.kill", 0.35),
+    "kill": ("virta.testing.faults.kill", 0.3),
     "power": ("virta.testing.faults.powerloss", 0.25),
     "errors": ("virta.testing.faults.errors", 0.15),
-    "mutate": ("virta.testing.faults.mutate", 0.2),
+    "mutate": ("virta.testing.faults.mutate", 0.15),
+    "pipelines": ("virta.testing.faults.pipelines", 0.1),
     "loop": ("virta.testing.faults.loop", 0.05),
 }
 
