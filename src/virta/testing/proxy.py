@@ -145,7 +145,7 @@ class Proxy:
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._pump(reader, link.broker, link, outward=True))
                 both.create_task(self._pump(from_broker, writer, link, outward=False))
-        except* (OSError, asyncio.IncompleteReadError):
+        except* (OSError, asyncio.CancelledError):
             pass  # a connection that ends is what this is about
         finally:
             link.reset()
