@@ -50,7 +50,7 @@ WORDS: dict[str, tuple[str, str, str, str]] = {
     "PROGRESS": ("b", "", "", "how far a verb came, where it was asked to tell"),
     "GROUP_HEARTBEAT": ("c", "GROUP_ASSIGNMENT", "", "a member speaks up"),
     "GROUP_ASSIGNMENT": ("b", "", "", "the partitions that are the member's"),
-    "GROUP_COMMIT": ("c", "DONE", "", "note how far a member came"),
+    "GROUP_COMMIT": ("c", "GROUP_CHANGED", "", "note how far a member came"),
     "GROUP_POSITIONS": ("c", "GROUP_POSITIONS_ANSWER", "", "how far did the group come?"),
     "GROUP_POSITIONS_ANSWER": ("b", "", "", "its positions"),
     "GROUP_WATCH": ("c", "GROUP_CHANGED", "", "wait for a change in a group"),

@@ -151,7 +151,7 @@ class Client:
         assert answer.channel == channel
         return answer
 
-    def verb(self, name: str, topic: str = "", body: bytes = b"", **arguments: Any) -> tuple[Any, bytes]:
+    def verb(self, name: str, topic: str = "", body: bytes = b"", /, **arguments: Any) -> tuple[Any, bytes]:
         header = field(1, name) + field(2, topic) + field(3, json.dumps(arguments))
         answer = self.ask(ADMINISTER, header, body)
         assert answer.type == ANSWER

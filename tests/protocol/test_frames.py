@@ -101,3 +101,15 @@ def test_every_type_has_a_header_and_every_header_a_description() -> None:
         assert f"message {name} {{" in text
         numbers = [number for number, *_ in fields]
         assert len(set(numbers)) == len(numbers)
+
+
+@pytest.mark.parametrize(
+    ("type_", "header"),
+    [
+        (FrameType.APPEND, b"\x0a\x03a\xffb"),
+        (FrameType.SELECT, b"\x42\x01\xff"),
+    ],
+)
+def test_text_is_utf_8(type_: FrameType, header: bytes) -> None:
+    with pytest.raises(BrokenProtocol, match="no UTF-8"):
+        parse(type_, header)

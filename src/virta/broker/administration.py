@@ -7,9 +7,10 @@ more often than the verbs that carry the load, and cost matters little. They run
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,6 +26,7 @@ from virta.security.permissions import Verb as Right
 from virta.security.principal import LOCAL
 from virta.storage.producers import producer_id
 from virta.topics.append import Origin, finish_change
+from virta.topics.configuration import option_names
 from virta.topics.partitioner import partition_of_hash
 from virta.topics.topic import Topic
 from virta.topics.upserts import append_completed
@@ -75,6 +77,63 @@ class Verb:
     act: Callable[[Call], Result]
     looks: bool = False  # for whoever may do anything with the topic
     replaces_topic: bool = False  # what is open of the topic is opened anew
+    takes: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
+
+    def arguments(self, name: str, data: bytes) -> dict[str, Any]:
+        """What a client sent as arguments, if it is what the verb takes."""
+        found = parse_json(data, f"the arguments of {name}") if data else {}
+        if not isinstance(found, dict):
+            raise UsageError(f"the arguments of {name} are no JSON object")
+        for key, value in found.items():
+            if key not in self.takes:
+                raise UsageError(f"{name} takes no argument {key[:60]!r}")
+            if value is not None and not self.takes[key](value):
+                raise UsageError(f"the argument {key} of {name} is of another kind")
+        return found
+
+
+def parse_json(data: bytes, what: str) -> Any:
+    """What a client sent as JSON."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{what}: this is no JSON: {str(error)[:200]}") from error
+
+
+# -- kinds of arguments; null always stands for an argument that is not given -------------------
+
+
+def is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+
+
+def is_truth(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def is_names(value: Any) -> bool:
+    return is_text(value) or (isinstance(value, list) and all(map(is_text, value)))
+
+
+def is_texts_by_name(value: Any) -> bool:
+    return is_object(value) and all(map(is_text, value.values()))
+
+
+def is_options(value: Any) -> bool:
+    return is_object(value) and value.keys() <= set(option_names())
+
+
+def is_heads(value: Any) -> bool:
+    """By partition. Never a text, which would be the name of a file on the broker's machine."""
+    return is_object(value) and all(key.isdecimal() for key in value) and all(map(is_names, value.values()))
 
 
 # -- topics -------------------------------------------------------------------------------------
@@ -119,11 +178,15 @@ def _schema(call: Call) -> Result:
     version = call.arguments.get("version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise UsageError("a schema's version is a whole number above zero")
-    return {}, schema_to_bytes(call.opened()._schemas.version(version))
+    topic = call.opened()
+    newest = topic._fresh().schema_version
+    if version > newest:
+        raise NotFound(f"topic {call.topic!r} has no schema of version {version}; the newest is {newest}")
+    return {}, schema_to_bytes(topic._schemas.version(version))
 
 
 def _create_topic(call: Call) -> Result:
-    given = dict(call.arguments)
+    given = {name: value for name, value in call.arguments.items() if value is not None}
     known = {"keys", "kind", "partitions", "if_missing", "headers"}
     named = {name: given.pop(name) for name in known & given.keys()}
     topic = call.log.create_topic(call.topic, call.schema(), **named, **given.pop("options", {}))
@@ -138,7 +201,7 @@ def _drop_topic(call: Call) -> Result:
 def _alter(call: Call) -> Result:
     topic = call.opened()
     topic.alter(
-        schema=call.schema(), renames=call.arguments.get("renames"), **call.arguments.get("options", {})
+        schema=call.schema(), renames=call.arguments.get("renames"), **(call.arguments.get("options") or {})
     )
     return record_of(topic), schema_bytes(topic)
 
@@ -206,7 +269,7 @@ def _upsert(call: Call) -> Result:
     topic = call.opened()
     topic._check_update("upsert()")
     topic._fresh()
-    origins = _origins(call.arguments.get("origins", {}))
+    origins = _origins(call.arguments.get("origins") or {})
     upserts = topic._upserts()
     given = [each for rows in _tables(call.body) for each in upserts.take(rows)]
     acks = append_completed(upserts, given, topic._parts(), origins)
@@ -304,23 +367,46 @@ def _record_event(call: Call) -> Result:
     return call.log.record_event(event), b""
 
 
+_EVENT: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("kind", "topic", "topic_id", "hash_before", "hash_after", "actor"), is_text),
+    **dict.fromkeys(("version", "partition", "from_offset", "to_offset"), is_whole),
+    "details": is_object,
+}
+
 VERBS: dict[str, Verb] = {
     "ping": Verb(right=None, act=lambda _: ({}, b"")),
     "topics": Verb(right=None, act=_topics),
     "topic": Verb(right=None, looks=True, act=_topic),
-    "schema": Verb(right=None, looks=True, act=_schema),
-    "create_topic": Verb(right=Right.ADMINISTER, act=_create_topic),
+    "schema": Verb(right=None, looks=True, act=_schema, takes={"version": is_whole}),
+    "create_topic": Verb(
+        right=Right.ADMINISTER,
+        act=_create_topic,
+        takes={
+            "keys": is_names,
+            "kind": is_text,
+            "partitions": is_whole,
+            "if_missing": is_truth,
+            "headers": is_truth,
+            "options": is_options,
+        },
+    ),
     "drop_topic": Verb(right=Right.ADMINISTER, act=_drop_topic, replaces_topic=True),
-    "alter": Verb(right=Right.ADMINISTER, act=_alter),
+    "alter": Verb(
+        right=Right.ADMINISTER, act=_alter, takes={"options": is_options, "renames": is_texts_by_name}
+    ),
     "lock": Verb(right=Right.ADMINISTER, act=_lock),
     "get": Verb(right=Right.CONSUME, act=_get),
-    "upsert": Verb(right=Right.PRODUCE, act=_upsert),
-    "erase": Verb(right=Right.ADMINISTER, act=_erase),
-    "stats": Verb(right=Right.CONSUME, act=_stats),
+    "upsert": Verb(right=Right.PRODUCE, act=_upsert, takes={"origins": is_object}),
+    "erase": Verb(
+        right=Right.ADMINISTER,
+        act=_erase,
+        takes={"where": is_text, "dry_run": is_truth, "progress": is_truth},
+    ),
+    "stats": Verb(right=Right.CONSUME, act=_stats, takes={"partition": is_whole}),
     "sync": Verb(right=Right.PRODUCE, act=_sync),
-    "verify": Verb(right=Right.CONSUME, act=_verify),
+    "verify": Verb(right=Right.CONSUME, act=_verify, takes={"against": is_heads, "progress": is_truth}),
     "examine": Verb(right=Right.ADMINISTER, act=_examine),
-    "record_event": Verb(right=Right.ADMINISTER, act=_record_event),
+    "record_event": Verb(right=Right.ADMINISTER, act=_record_event, takes=_EVENT),
     "repair": Verb(right=Right.ADMINISTER, act=_repair),
 }
 

@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from virta.broker.administration import Call, Result, Verb
+from virta.broker.administration import Call, Result, Verb, is_names, is_text
 from virta.broker.session import Session
 from virta.errors import UsageError
 from virta.protocol import connection
@@ -291,7 +291,9 @@ def _name(call: Call) -> str:
 VERBS: dict[str, Verb] = {
     "groups": Verb(right=None, act=_groups),
     "topic_groups": Verb(right=Right.CONSUME, act=_topic_groups),
-    "group": Verb(right=Right.CONSUME, act=_group),
-    "reset_group": Verb(right=Right.ADMINISTER, act=_reset_group),
-    "remove_group": Verb(right=Right.ADMINISTER, act=_remove_group),
+    "group": Verb(right=Right.CONSUME, act=_group, takes={"group": is_text}),
+    "reset_group": Verb(
+        right=Right.ADMINISTER, act=_reset_group, takes={"group": is_text, "tokens": is_names}
+    ),
+    "remove_group": Verb(right=Right.ADMINISTER, act=_remove_group, takes={"group": is_text}),
 }

@@ -140,7 +140,7 @@ class Service:
         opening = self._opening.get(name)
         if opening is None:
             opening = self._opening[name] = asyncio.ensure_future(self._open(name))
-            opening.add_done_callback(lambda _: self._opening.pop(name, None))
+            opening.add_done_callback(functools.partial(self._opened, name))
         found = await asyncio.shield(opening)
         if topic_id and found.id != topic_id:
             raise NotFound(
@@ -148,6 +148,11 @@ class Service:
                 hint="get it with log.topic() again",
             )
         return found
+
+    def _opened(self, name: str, opening: asyncio.Future[TopicDesk]) -> None:
+        self._opening.pop(name, None)
+        if not opening.cancelled():
+            opening.exception()  # looked at, since whoever asked may be gone
 
     async def _open(self, name: str) -> TopicDesk:
         topic = await self.threaded(self.log.topic, name)
@@ -334,9 +339,10 @@ class Service:
     async def _polled(self, session: Session, channel: int, header: Any) -> None:
         desk = await self.desk(header)
         end = header.end if header.HasField("end") else None
-        found = await self.threaded(reading.read_from_files, desk, _place(header), _most(header), end)
-        found = Found(blocks=reading.within(found.blocks, end), next_offset=found.next_offset)
-        session.send(reading.blocks_frame(desk, channel, found))
+        async with session.answering():
+            found = await self.threaded(reading.read_from_files, desk, _place(header), _most(header), end)
+            found = Found(blocks=reading.within(found.blocks, end), next_offset=found.next_offset)
+            session.send(reading.blocks_frame(desk, channel, found))
 
     def _long_poll(self, session: Session, frame: Frame, header: Any) -> None:
         self.decide(session, Right.CONSUME, header.topic)
@@ -350,34 +356,33 @@ class Service:
 
     async def _long_polled(self, session: Session, channel: int, header: Any) -> None:
         desk = await self.desk(header)
+        place, most = _place(header), _most(header)
         seconds = header.wait_ms / 1000 if header.HasField("wait_ms") else LONGEST_WAIT_SECONDS
-        found = await self._wait(desk, _place(header), _most(header), min(seconds, LONGEST_WAIT_SECONDS))
-        self.decide(session, Right.CONSUME, header.topic)
-        session.send(reading.blocks_frame(desk, channel, found))
-
-    async def _wait(self, desk: Desk, place: Place, max_bytes: int, seconds: float | None) -> Found:
-        """What is there for a place, or comes within the time; no blocks when nothing did."""
-        deadline = None if seconds is None else self.server.loop.time() + seconds
+        deadline = self.server.loop.time() + min(seconds, LONGEST_WAIT_SECONDS)
         while True:
             # asked for before looking, so that nothing comes unheard between the two
             arrival = desk.arrival()
             try:
-                found = reading.read_from_memory(desk, place, max_bytes)
-                if found is None:
-                    found = await self.threaded(reading.read_from_files, desk, place, max_bytes, None)
-                if found.blocks:
-                    return found
-                left = None if deadline is None else deadline - self.server.loop.time()
-                if left is not None and left <= 0:
-                    return found
+                async with session.answering():
+                    found = await self._look(desk, place, most, None)
+                    left = deadline - self.server.loop.time()
+                    if found.blocks or left <= 0:
+                        self.decide(session, Right.CONSUME, header.topic)
+                        session.send(reading.blocks_frame(desk, channel, found))
+                        return
                 desk.watch(place.offset)
-                try:
+                with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(left):
                         await arrival
-                except TimeoutError:
-                    return found
             finally:
                 arrival.cancel()
+
+    async def _look(self, desk: Desk, place: Place, max_bytes: int, end: int | None) -> Found:
+        """What is there for a place."""
+        found = reading.read_from_memory(desk, place, max_bytes)
+        if found is None:
+            found = await self.threaded(reading.read_from_files, desk, place, max_bytes, end)
+        return found
 
     def _stream(self, session: Session, frame: Frame, header: Any) -> None:
         self.decide(session, Right.CONSUME, header.topic)
@@ -389,28 +394,39 @@ class Service:
         credit = session.credit[channel]
         place = _place(header)
         end = header.end if header.HasField("end") else None
-        while end is None or place.offset < end:
-            allowed = min(await credit.some(), reading.ANSWER_BYTES)
-            await session.room()
-            found = reading.read_from_memory(desk, place, allowed)
-            if found is None:
-                found = await self.threaded(reading.read_from_files, desk, place, allowed, end)
-            if not found.blocks:
-                found = await self._wait(desk, place, allowed, None)
-            # a stream outlasts many a permission
-            self.decide(session, Right.CONSUME, header.topic)
-            blocks = reading.within(found.blocks, end)
-            newest = found.blocks[-1].header
-            place = Place(offset=newest.end_offset, hash=newest.hash)
-            last = end is not None and place.offset >= end
-            parts = reading.blocks_frame(
-                desk, channel, Found(blocks=blocks, next_offset=found.next_offset), last=last
-            )
-            session.send(parts)
-            credit.take(sum(map(len, parts)))
-            if last:
-                return
-        session.send(connection.frame(FrameType.BLOCKS, channel, message("Blocks")(count=0, last=True)))
+        last = end is not None and place.offset >= end
+        sent = not last
+        arrival: asyncio.Future[None] | None = None
+        try:
+            while not last:
+                allowed = min(await credit.some(), reading.ANSWER_BYTES)
+                if arrival is None and reading.is_at_end(desk, place):
+                    # asked for before looking, so that nothing comes unheard between the two
+                    arrival = desk.arrival()
+                async with session.answering():
+                    found = await self._look(desk, place, allowed, end)
+                    if found.blocks:
+                        # a stream outlasts many a permission
+                        self.decide(session, Right.CONSUME, header.topic)
+                        newest = found.blocks[-1].header
+                        place = Place(offset=newest.end_offset, hash=newest.hash)
+                        last = end is not None and place.offset >= end
+                        found = Found(blocks=reading.within(found.blocks, end), next_offset=found.next_offset)
+                        parts = reading.blocks_frame(desk, channel, found, last=last)
+                        session.send(parts)
+                        credit.take(sum(map(len, parts)))
+                        continue
+                if arrival is None:
+                    arrival = desk.arrival()  # and look once more
+                    continue
+                desk.watch(place.offset)
+                await arrival
+                arrival = None
+        finally:
+            if arrival is not None:
+                arrival.cancel()
+        if not sent:
+            session.send(connection.frame(FrameType.BLOCKS, channel, message("Blocks")(count=0, last=True)))
 
     # -- columns and filters ---------------------------------------------------------------------
 
@@ -474,13 +490,13 @@ class Service:
         following = functools.partial(_encode_some, encoding, batches)
         while True:
             await credit.some()
-            await session.room()
-            rows, body = await self.threaded(following)
-            last = rows is _END
-            answer = message("Rows")(rows=0 if last else rows, last=last, **(ending() if last else {}))
-            parts = connection.frame(FrameType.ROWS, channel, answer, body)
-            session.send(parts)
-            credit.take(sum(map(len, parts)))
+            async with session.answering():
+                rows, body = await self.threaded(following)
+                last = rows is _END
+                answer = message("Rows")(rows=0 if last else rows, last=last, **(ending() if last else {}))
+                parts = connection.frame(FrameType.ROWS, channel, answer, body)
+                session.send(parts)
+                credit.take(sum(map(len, parts)))
             if last:
                 return
 
@@ -504,7 +520,9 @@ class Service:
         known = await self.threaded(self.log._catalog.names)
         for name in mentioned(header.sql, known):
             self.decide(session, Right.CONSUME, name, "query")
-        parameters = json.loads(header.parameters) if header.parameters else None
+        parameters = administration.parse_json(header.parameters, "parameters") if header.parameters else None
+        if not isinstance(parameters, list | dict | None):
+            raise UsageError("the parameters of a query are a list or an object")
         result = await self.threaded(self.log.sql, header.sql, parameters)
         self._remember(session, channel, result)
         answer = message("Rows")(rows=0, last=True, handle=channel, columns=result.columns)
@@ -561,12 +579,7 @@ class Service:
     async def _administered(
         self, session: Session, frame: Frame, header: Any, verb: administration.Verb
     ) -> None:
-        try:
-            arguments = json.loads(header.arguments) if header.arguments else {}
-            if not isinstance(arguments, dict):
-                raise ValueError("not an object")
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"the arguments of {header.verb} are not a JSON object: {error}") from error
+        arguments = verb.arguments(header.verb, header.arguments)
 
         def progress(value: Any) -> None:
             answer = message("Progress")(value=json.dumps(value).encode())
@@ -663,11 +676,7 @@ def _table(desk: Desk, header: Any) -> Any:
     """As `_selection`, of the topic's table."""
     as_of: Any = None
     if header.HasField("as_of"):
-        wanted = json.loads(header.as_of)
-        if "until_us" in wanted:
-            as_of = _moment(wanted["until_us"])
-        else:
-            as_of = {int(number): offset for number, offset in wanted["offsets"].items()}
+        as_of = _as_of(header.as_of)
     chosen = desk.topic.topic.table(as_of=as_of)
     if header.HasField("filter"):
         chosen = chosen.where(header.filter)
@@ -676,6 +685,17 @@ def _table(desk: Desk, header: Any) -> Any:
     if header.HasField("limit"):
         chosen = chosen.limit(header.limit)
     return chosen
+
+
+def _as_of(data: bytes) -> Any:
+    """A moment, or an offset for each partition."""
+    wanted = administration.parse_json(data, "as_of")
+    try:
+        if "until_us" in wanted:
+            return _moment(int(wanted["until_us"]))
+        return {int(number): int(offset) for number, offset in wanted["offsets"].items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UsageError('as_of is {"until_us": …} or {"offsets": {partition: offset}}') from error
 
 
 def _moment(microseconds: int) -> Any:

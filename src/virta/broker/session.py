@@ -7,7 +7,9 @@ bounded:
 - a frame, by what was agreed in the welcome;
 - answers that the client does not take: beyond OUT_BYTES nothing more is read from it;
 - requests in flight: beyond the bound nothing more is read from it;
-- a stream, by the credit that its client gives.
+- a stream, by the credit that its client gives;
+- what is read for it from files, by turns: ANSWERS_AT_ONCE are made at a time, each only
+  when there is room.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import asyncio
 import contextlib
 import socket
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from virta import __version__
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 # A debt of bytes is looked at again after so long: the limit may have been raised.
 _LONGEST_PAUSE_SECONDS = 5.0
 _KEEPALIVE_SECONDS = 60
+# Large answers of one connection that are made at the same time. Each is at most some MiB, and a
+# client that takes nothing keeps so many in the broker's memory, however many it asked for.
+ANSWERS_AT_ONCE = 4
 # They take as long as there is nothing to tell, which says nothing about the broker.
 _FOR_NEWS = frozenset((FrameType.LONG_POLL, FrameType.STREAM))
 
@@ -65,6 +70,7 @@ class Session(asyncio.Protocol):
         self._paced = False
         self._is_reading = True
         self._drained: asyncio.Event | None = None
+        self._answering: asyncio.Semaphore | None = None
         self.appending_bytes = 0
         self.tasks: dict[int, asyncio.Task[None]] = {}
         self.endless: set[int] = set()  # channels of tasks that wait for rows or for the client
@@ -311,6 +317,15 @@ class Session(asyncio.Protocol):
             self._transport.write(out[0])
         else:
             self._transport.writelines(out)
+
+    @contextlib.asynccontextmanager
+    async def answering(self) -> AsyncIterator[None]:
+        """Make a large answer in here, and send it: one of few at a time, and there is room for it."""
+        if self._answering is None:
+            self._answering = asyncio.Semaphore(ANSWERS_AT_ONCE)
+        async with self._answering:
+            await self.room()
+            yield
 
     async def room(self) -> None:
         """Wait until the client takes its answers."""

@@ -85,7 +85,9 @@ REQUESTS = frozenset(
     )
 )
 # Requests that may go on for as long as the client likes; nobody who stops waits for them.
-WAITS = frozenset((FrameType.LONG_POLL, FrameType.STREAM, FrameType.SELECT, FrameType.QUERY))
+WAITS = frozenset(
+    (FrameType.LONG_POLL, FrameType.STREAM, FrameType.SELECT, FrameType.QUERY, FrameType.GROUP_WATCH)
+)
 ANSWERS = frozenset(
     (
         FrameType.ERROR,

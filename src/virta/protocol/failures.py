@@ -9,6 +9,8 @@ from virta.protocol.codes import ERROR_NUMBERS, PROTOCOL_BROKEN
 from virta.protocol.frames import BrokenProtocol
 from virta.protocol.messages import message
 
+# Longer than any message that is meant to be read.
+_TEXT_LIMIT = 4096
 _BY_NUMBER = {number: kind for kind, number in ERROR_NUMBERS.items()}
 # Fields of errors that travel; what an error does not have is left out.
 _FIELDS = (
@@ -34,21 +36,28 @@ def to_message(error: BaseException) -> Any:
     answer = message("Error")(
         number=number_of(type(error)),
         code=error.code if isinstance(error, errors.VirtaError) else "internal",
-        message=error.message
+        message=_sendable(error.message)
         if isinstance(error, errors.VirtaError)
         else f"the broker could not do it: {type(error).__name__}",
     )
     if isinstance(error, errors.VirtaError) and error.hint:
-        answer.hint = error.hint
+        answer.hint = _sendable(error.hint)
     for name in _FIELDS if known else ():
         value = getattr(error, name, None)
         if value is None:
             continue
-        if isinstance(value, int):
+        if isinstance(value, int) and abs(value) < 1 << 63:
             answer.details.add(name=name, number=value)
         else:
-            answer.details.add(name=name, text=str(value))
+            answer.details.add(name=name, text=_sendable(str(value)))
     return answer
+
+
+def _sendable(text: str) -> str:
+    """What a message repeats of somebody's words may be of any length, and no text at all."""
+    if len(text) > _TEXT_LIMIT:
+        text = text[:_TEXT_LIMIT] + "…"
+    return text.encode("utf-8", "replace").decode()
 
 
 def plain(number: int, code: str, text: str, **details: int) -> Any:

@@ -294,6 +294,13 @@ HEADERS: dict[FrameType, str] = {
 }
 
 
+# fields of each frame's header that are text
+_TEXTS: dict[int, tuple[str, ...]] = {
+    int(type_): tuple(field for _, kind, field, _ in MESSAGES[name] if kind.endswith("string"))
+    for type_, name in HEADERS.items()
+}
+
+
 class _Known(NamedTuple):
     by_name: dict[str, Any]
     by_type: dict[int, Any]
@@ -338,11 +345,17 @@ def parse(type_: int, header: bytes) -> Any:
             f"frames of type {type_} are not known here", hint="use a newer version of virta"
         )
     try:
-        return kind.FromString(header)
+        found = kind.FromString(header)
     except Exception as error:  # protobuf's own error, without importing it here
         raise BrokenProtocol(
             f"the header of a frame of type {type_} is not a {HEADERS[FrameType(type_)]}"
         ) from error
+    for name in _TEXTS[type_]:
+        text = getattr(found, name)
+        # what is no UTF-8 comes as bytes
+        if type(text) is not str and (type(text) is bytes or any(type(each) is bytes for each in text)):
+            raise BrokenProtocol(f"the field {name} of a frame of type {type_} is no UTF-8")
+    return found
 
 
 def as_proto() -> str:

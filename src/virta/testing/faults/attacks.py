@@ -23,7 +23,8 @@ from virta.protocol.frames import encode
 
 Attack = Callable[[int, random.Random], None]
 
-TOPIC, TABLE = "victim", "ledger"
+# The good client's own, one to be asked for everything, and one that verbs may destroy.
+TABLE, TOPIC, SANDBOX = "ledger", "victim", "sandbox"
 # Half-open connections of one attack: more than a broker should keep without a word, fewer than descriptors.
 HALF_OPEN = 1200
 _SECONDS = 1.0
@@ -266,13 +267,14 @@ def strange_words(port: int, rng: random.Random) -> None:
         data = b"[" * deep
     moment = rng.choice((-(1 << 63), (1 << 63) - 1))
     place = rng.getrandbits(64)
+    as_of = rng.choice((b"{", b"[]", b'{"until_us": 1e300}', data))
     requests: list[tuple[FrameType, str, dict[str, Any]]] = [
         (FrameType.QUERY, "Query", {"sql": rng.choice(texts), "parameters": rng.choice((b"", b"{", b"[1]"))}),
         (FrameType.QUERY, "Query", {"handle": place, "credit": 5}),
         (
             FrameType.SELECT,
             "Select",
-            {"topic": TABLE, "table": True, "as_of": rng.choice((b"{", b"[]", data))},
+            {"topic": TABLE, "table": True, "as_of": as_of},
         ),
         (FrameType.SELECT, "Select", {"topic": TOPIC, "changes": True, "start": place}),
         (FrameType.SELECT, "Select", {"topic": TOPIC, "since_us": moment}),
@@ -289,7 +291,7 @@ def strange_words(port: int, rng: random.Random) -> None:
         pieces.append(framed(type_, channel, message(kind)(**fields)))
     body = rng.choice((b"", bytes(64), COLUMNS.serialize().to_pybytes(), rng.randbytes(64)))
     for channel in range(20, 40):
-        topic = rng.choice((TOPIC, TABLE, "", "none"))
+        topic = rng.choice((SANDBOX, SANDBOX, "", "none"))
         header = message("Administer")(verb=rng.choice(verbs), topic=topic, arguments=data)
         pieces.append(framed(FrameType.ADMINISTER, channel, header, body))
     say(port, hello(), *pieces)

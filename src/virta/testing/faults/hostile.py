@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import virta
-from virta.testing.faults.attacks import ATTACKS, COLUMNS, TABLE, TOPIC
+from virta.testing.faults.attacks import ATTACKS, COLUMNS, SANDBOX, TABLE, TOPIC
 from virta.testing.faults.brokers import Broker, free_port
 from virta.testing.faults.report import Report
 from virta.testing.faults.scratch import scratch
@@ -149,6 +149,7 @@ class GoodClient:
                 [{"id": n, "text": "x" * 100_000, "tags": None} for n in range(40)]
             )
             log.create_topic(TABLE, {"id": int}, kind="update", keys="id")
+            log.create_topic(SANDBOX, {"id": int}, kind="update", keys="id")
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
