@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bench import machine, report
+from bench.console import suite as console
 from bench.embedded import suite as embedded
 from bench.embedded.suite import Workload
 from bench.harness import Bench, Options
@@ -18,7 +19,12 @@ from bench.served import contenders as served_contenders
 from bench.served import suite as served
 from bench.topics import suite as topics
 
-SUITES = {"embedded": embedded.WORKLOADS, "served": served.WORKLOADS, "topics": topics.WORKLOADS}
+SUITES = {
+    "console": console.WORKLOADS,
+    "embedded": embedded.WORKLOADS,
+    "served": served.WORKLOADS,
+    "topics": topics.WORKLOADS,
+}
 RESULTS = Path(__file__).parent / "results"
 QUICK_ROUNDS, ROUNDS = 2, 5
 QUICK_SCALE = 0.05

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from virta.console.access import ALTER, READ, WRITE
 from virta.console.requests import console_of
 
 HERE = Path(__file__).parent
+_IMPORT = re.compile(r'^import (?:.* from )?"\./(\w+)\.js";$', re.MULTILINE)
 
 # path → (title, module of static/, what the navigation marks)
 PAGES: dict[str, tuple[str, str, str]] = {
@@ -81,6 +83,7 @@ async def page(request: Request) -> Response:
         .render(
             title=title,
             module=module,
+            imported=imported_by(module),
             marked=marked,
             navigation=[*NAVIGATION, _BROKER] if console.broker is not None and may_alter else NAVIGATION,
             visitor=visitor.name,
@@ -91,6 +94,19 @@ async def page(request: Request) -> Response:
         )
     )
     return HTMLResponse(html)
+
+
+@cache
+def imported_by(module: str) -> list[str]:
+    """All modules that one imports, whatever they import themselves: a browser is to ask for all at once."""
+    found: list[str] = []
+    waiting = [module]
+    while waiting:
+        text = (HERE / "static" / f"{waiting.pop()}.js").read_text(encoding="utf-8")
+        new = [name for name in _IMPORT.findall(text) if name not in found]
+        found += new
+        waiting += new
+    return sorted(set(found))
 
 
 @cache

@@ -45,6 +45,7 @@ def _row(console: Console, name: str, partition: int, offset: int) -> dict[str, 
         "offset": offset,
         "timestamp": batch.column(1).cast(pa.int64())[0].as_py(),
         "keys": keys,
+        "update": deleted >= 0,
         "deletes": deleted >= 0 and batch.column(deleted)[0].as_py(),
         "fields": [
             _field(batch.schema.field(at), batch.column(at), keys)

@@ -1,8 +1,8 @@
 // One row: its fields with their types, its place, its neighbours.
 import { h, show } from "./dom.js";
 import { bytes, time, number } from "./format.js";
-import { get } from "./live.js";
-import { link, attempt, copy, say, facts } from "./shell.js";
+import { get, post } from "./live.js";
+import { link, attempt, copy, copyAs, quoted, python, sqlName, say, facts } from "./shell.js";
 
 /** How a value is shown whole. */
 function text(value) {
@@ -113,7 +113,12 @@ export async function detail({ topic, partition, offset, onGo, onClose }) {
       "header",
       null,
       h("h2", null, onGo ? h("a", { href: link("row", { topic, partition: partition || null, offset }), text: `Row ${number(offset)}` }) : `Row ${number(offset)}`),
-      h("div", { class: "actions" }, h("button", { type: "button", class: "quiet", text: "Copy JSON", onclick: () => copy(JSON.stringify(Object.fromEntries(row.fields.map((each) => [each.name, each.value])), null, 2)) }), onClose ? h("button", { type: "button", class: "quiet", "aria-label": "Close the row", text: "×", onclick: onClose }) : null),
+      h("div", { class: "actions" }, copyAs(() => [
+        ["link", new URL(link("row", { topic, partition: partition || null, offset }), document.baseURI).href],
+        ["command line", `virta read -l ${quoted(facts.log)} ${quoted(`${topic}@${offset}:${offset + 1}`)}${partition ? ` -p ${partition}` : ""}`],
+        ["Python", `import virta\n\nwith virta.open(${python(facts.log)}) as log:\n    print(log.topic(${python(topic)})${partition ? `.partition(${partition})` : ""}[${offset}:${offset + 1}].to_arrow())`],
+        ["SQL", `select * from ${sqlName(row.update ? `${topic}@:` : topic)} where _offset = ${offset}`],
+      ]), h("button", { type: "button", class: "quiet", text: "Copy JSON", onclick: () => copy(JSON.stringify(Object.fromEntries(row.fields.map((each) => [each.name, each.value])), null, 2)) }), onClose ? h("button", { type: "button", class: "quiet", "aria-label": "Close the row", text: "×", onclick: onClose }) : null),
     ),
     h("p", { class: "dim" }, `${time(row.timestamp)} UTC · partition ${partition} `, row.deletes ? h("span", { class: "tag warn", text: "deletes its key" }) : null),
     h("div", { class: "actions" }, go(row.previous, "‹ Before"), go(row.next, "After ›"), row.keys.length ? [sameKey("previous", "‹ Same key"), sameKey("next", "Same key ›")] : null),
@@ -142,6 +147,15 @@ export async function detail({ topic, partition, offset, onGo, onClose }) {
       facts.write ? h("a", { class: "button", href: link("produce", { topic, partition: partition || null, row: offset }), text: "Edit and send again" }) : null,
       h("a", { class: "button", href: link("api/proof", { topic, partition: partition || null, offset }), download: `proof-${offset}.json`, text: "Proof" }),
       h("a", { class: "button", href: link("capsule", { topic, partition: partition || null, at: `${Math.max(0, offset - 10)}:${offset + 1}` }), text: "Capsule" }),
+      facts.write && row.update && !row.deletes
+        ? h("button", {
+            type: "button", class: "danger", text: "Delete this key",
+            onclick: async () => {
+              const key = Object.fromEntries(row.fields.filter((each) => each.key).map((each) => [each.name, each.value]));
+              if (await attempt(() => post("delete", { topic, key }))) say("Deleted: a row that says so was appended. Send the old row again to undo it.");
+            },
+          })
+        : null,
       row.keys.length ? h("a", { class: "button", href: link("key", { topic, partition: partition || null, offset }), text: "History of this key" }) : null,
     ),
   ];

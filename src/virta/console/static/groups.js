@@ -91,7 +91,11 @@ async function one() {
     request: () => ({ op: "groups", group: name, topic }),
     got: ({ groups }) => {
       const found = groups[0];
-      if (!found) return show(lead, "This group is not there (any more): nobody reads, and nothing was committed.");
+      if (!found) {
+        show(standing);
+        show(members, h("p", { class: "dim", text: "Nobody reads." }));
+        return show(lead, "There is no such group (any more): nobody reads, and nothing was committed. A reset makes it begin somewhere.");
+      }
       const [words, kind] = outlook(found);
       show(lead, h("strong", { text: found.rows ? `${plural(found.rows, "row")} behind` : "Caught up" }), found.rows ? `, the oldest ${span(found.seconds)} ago; ` : "; ", h("span", { class: kind, text: words }), found.reading === null ? "" : `; reads ${rate(found.reading)} rows/s`);
       show(

@@ -1,7 +1,7 @@
 // A new topic.
 import { h, show, field } from "./dom.js";
 import { post } from "./live.js";
-import { page, setTitle, trouble, link, parameter } from "./shell.js";
+import { page, setTitle, trouble, link, parameter, copyAs, quoted, facts } from "./shell.js";
 
 setTitle("New topic", h("a", { class: "crumb", href: "./", text: "Topics" }));
 const name = h("input", { type: "text", required: true, spellcheck: "false", autocomplete: "off", value: parameter("name", "") });
@@ -41,7 +41,9 @@ show(
     field("Durability", durability, "what an acknowledgement promises"),
     field("Keep for", age, "7d, 12h"),
     h("div", { class: "all" }, wrong),
-    h("div", { class: "all actions" }, submit),
+    h("div", { class: "all actions" }, submit, copyAs(() => [
+      ["command line", `virta topic create -l ${quoted(facts.log)} ${quoted(name.value || "orders")} ${columns.value.split(/\s+/).filter(Boolean).map(quoted).join(" ")}${keys.value.trim() ? ` --keys ${quoted(keys.value.replace(/\s/g, ""))}` : ""}${kind.value === "append" ? "" : ` --kind ${kind.value}`}`],
+    ])),
   ),
 );
 name.focus();

@@ -2,7 +2,7 @@
 import { h, show, field } from "./dom.js";
 import { number, plural, span, rate } from "./format.js";
 import { get, open } from "./live.js";
-import { page, parameter, setAddress, setTitle, topicTabs, crumbs, trouble, link } from "./shell.js";
+import { page, parameter, setAddress, setTitle, topicTabs, crumbs, trouble, link, copyAs, quoted, python, sqlName, facts } from "./shell.js";
 import { table } from "./table.js";
 
 const name = parameter("topic", "");
@@ -25,6 +25,10 @@ async function start() {
   const begin = h("button", { type: "submit", class: "strong", text: "Replay" });
   const look = h("button", { type: "button", text: "Dry run", onclick: () => run(true) });
   const stop = h("button", { type: "button", text: "Stop", hidden: true, onclick: () => end("stopped") });
+  const query = () => {
+    const rows = `select * exclude (_offset, _timestamp) from ${sqlName(name)}${where.value ? ` where ${where.value}` : ""}`;
+    return sql.value.trim() ? `with rows as (select * from ${sqlName(name)}${where.value ? ` where ${where.value}` : ""}) ${sql.value.trim()}` : rows;
+  };
   let last = null;
   const end = (word) => {
     if (running) running.stop();
@@ -80,7 +84,12 @@ async function start() {
       h("datalist", { id: "targets" }, names.map((each) => h("option", { value: each }))),
       h("div", { class: "field check" }, create, h("label", { for: "create", text: "Make it if it is not there" })),
       h("div", { class: "all" }, field("SQL", sql, "A query over the table rows: the range, with _offset and _timestamp. Empty: the rows as they are.")),
-      h("div", { class: "all actions" }, begin, look, stop),
+      h("div", { class: "all actions" }, begin, look, stop, copyAs(() => [
+        ["link", location.href],
+        ["command line", `virta read -l ${quoted(facts.log)} ${quoted(`${name}@${at.value || ":"}`)}${where.value ? ` --where ${quoted(where.value)}` : ""} -o arrow | virta append -l ${quoted(facts.log)} ${quoted(target.value)} -`],
+        ["Python", `import virta\n\nwith virta.open(${python(facts.log)}) as log:\n    rows = log.sql(${python(query())})\n    log.topic(${python(target.value)}).append(rows)`],
+        ["SQL", query()],
+      ])),
     ),
     result,
   );

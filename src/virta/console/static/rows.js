@@ -328,7 +328,9 @@ async function openRow(offset) {
   setAddress({ row: offset });
   side.hidden = false;
   const shown = await attempt(() => detail({ topic: name, partition, offset, onGo: openRow, onClose: closeRow }));
-  if (shown) show(side, shown);
+  if (!shown) return;
+  show(side, shown);
+  if (matchMedia("(max-width: 760px)").matches) side.scrollIntoView();
 }
 
 function closeRow() {

@@ -103,7 +103,7 @@ async function start() {
     ["keys", topic.keys.join(", ") || "none"],
     ["version", number(topic.version)],
     ["rows", number(topic.stats.rows)],
-    ["size", `${bytes(topic.stats.bytes)} in ${number(topic.stats.blocks)} blocks, ${number(topic.stats.segments)} segments`],
+    ["size", `${bytes(topic.stats.bytes)} in ${plural(topic.stats.blocks, "block")}, ${plural(topic.stats.segments, "segment")}`],
     ["partitions", number(topic.partitions.length)],
     ["durable up to", topic.partitions.map((each) => number(each.durable)).join(", ")],
     ["row limit", bytes(config.row_limit_bytes)],
@@ -116,7 +116,7 @@ async function start() {
     page,
     topicTabs(topic, "settings"),
     h("div", { class: "bar" }, h("span"), copyAs([
-      ["command line", `virta topic create -l ${quoted(facts.log)} ${quoted(name)} ${topic.words.map(quoted).join(" ")}${topic.keys.length ? ` --key ${topic.keys.map(quoted).join(" --key ")}` : ""}`],
+      ["command line", `virta topic create -l ${quoted(facts.log)} ${quoted(name)} ${topic.words.map(quoted).join(" ")}${topic.keys.length ? ` --keys ${quoted(topic.keys.join(","))}` : ""}${topic.kind === "update" ? " --kind update" : ""}${topic.partitions.length > 1 ? ` --partitions ${topic.partitions.length}` : ""}`],
       ["command line, show", `virta topic show -l ${quoted(facts.log)} ${quoted(name)}`],
     ])),
     h("div", { class: "panels" }, h("section", { class: "panel" }, h("h2", { text: "This topic" }), h("dl", { class: "facts" }, told.map(([key, text]) => [h("dt", { text: key }), h("dd", { class: key === "id" || key === "head" ? "mono" : null, text })]))), columnPart(topic)),

@@ -37,13 +37,19 @@ export function setTitle(text, ...crumbs) {
 /** The tabs of a topic's pages. */
 export function topicTabs(topic, here) {
   const tabs = TOPIC_PAGES.filter((each) => !each.when || each.when(topic));
-  return h(
+  const row = h(
     "nav",
     { class: "tabs", "aria-label": "This topic" },
     tabs.map((each) =>
       h("a", { href: link(each.path, { topic: topic.name }), "aria-current": each.path === here ? "page" : null, text: each.name }),
     ),
   );
+  // where there is no room for all, the one that is open is in sight
+  requestAnimationFrame(() => {
+    const open = row.querySelector("[aria-current]");
+    if (open) row.scrollLeft = open.offsetLeft - row.offsetLeft - (row.clientWidth - open.offsetWidth) / 2;
+  });
+  return row;
 }
 const TOPIC_PAGES = [
   { path: "rows", name: "Rows" },

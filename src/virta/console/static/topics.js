@@ -3,13 +3,19 @@ import { h, show } from "./dom.js";
 import { number, rate, bytes, age } from "./format.js";
 import { spark } from "./chart.js";
 import { open } from "./live.js";
-import { page, trouble, link, facts } from "./shell.js";
+import { page, trouble, link, facts, copyAs, quoted, python } from "./shell.js";
 
 const rows = new Map();
 const body = h("tbody");
 const summary = h("p", { class: "lead", role: "status" }, "Looking at the log");
 const search = h("input", { type: "search", placeholder: "Filter by name", "aria-label": "Filter topics by name", oninput: () => draw() });
-const actions = h("div", { class: "actions" }, search, facts.create ? h("a", { class: "button", href: "new", text: "New topic" }) : null);
+const copies = copyAs([
+  ["command line", `virta topic ls -l ${quoted(facts.log)}`],
+  ["command line, live", `virta top -l ${quoted(facts.log)}`],
+  ["Python", `import virta\n\nwith virta.open(${python(facts.log)}) as log:\n    for name in log.topics():\n        print(name, log.topic(name).stats())`],
+  ["SQL", "show tables"],
+]);
+const actions = h("div", { class: "actions" }, search, copies, facts.create ? h("a", { class: "button", href: "new", text: "New topic" }) : null);
 const table = h(
   "div",
   { class: "scroll", tabindex: 0, role: "region", "aria-label": "Topics" },

@@ -20,7 +20,11 @@ async function overview() {
     rows.set(each, said);
     return h("tr", null, h("th", { scope: "row" }, h("a", { href: link("verify", { topic: each }), text: each })), said);
   });
-  show(page, h("div", { class: "bar" }, state, begin), h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Topics" }, h("table", { class: "list" }, h("thead", null, h("tr", null, h("th", { scope: "col", text: "Topic" }), h("th", { scope: "col", text: "Found" }))), h("tbody", null, body))));
+  const copies = copyAs([
+    ["command line", `virta verify -l ${quoted(facts.log)}`],
+    ["Python", `import virta\n\nwith virta.open(${python(facts.log)}) as log:\n    for name, report in log.verify().items():\n        assert report.ok, (name, report.problems)`],
+  ]);
+  show(page, h("div", { class: "bar" }, state, h("div", { class: "actions" }, begin, copies)), h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Topics" }, h("table", { class: "list" }, h("thead", null, h("tr", null, h("th", { scope: "col", text: "Topic" }), h("th", { scope: "col", text: "Found" }))), h("tbody", null, body))));
   action("Verify all topics", all);
 
   async function all() {
