@@ -47,6 +47,7 @@ def copied(chromium: Any, console: str) -> dict[str, list[tuple[str, str]]]:
         tab.goto(view)
         tab.get_by_role("button", name="Copy as").first.click()
         dialog = tab.get_by_role("dialog", name="Copy as")
+        dialog.wait_for()
         forms = zip(
             dialog.get_by_role("heading", level=3).all_inner_texts(),
             dialog.locator("pre").all_inner_texts(),

@@ -23,7 +23,7 @@ async function start() {
   const said = h("p", { class: "lead", role: "status" });
   const rows = h("div", { class: "output" });
   const figure = chart({ label: "rows", x: counts.map((_, at) => time(edges[at])), y: counts, format: (value) => plural(value, "row") });
-  let current = null;
+  let current = { offset: found.offsets[found.offsets.length - 1] };
 
   const draw = async () => {
     setAddress({ us: us >= last ? null : us });
