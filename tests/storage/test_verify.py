@@ -7,12 +7,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from tests.storage.stored import IDENTITY, Stored, cut, flip
 from virta.errors import UsageError
-from virta.storage import block, chain, manifest, state, statistics
+from virta.storage import block, chain, key_index, manifest, state, statistics
 from virta.storage.chain import HEADER_SIZE
 from virta.storage.verify import Progress, combine, verify_partition
 from virta.types import Problem, VerifyReport
@@ -231,6 +232,20 @@ def test_a_lost_state_record_is_a_warning(stored: Stored) -> None:
     stored.paths.lock.write_bytes(b"")
     report = stored.verify()
     assert report.ok and [problem.severity for problem in report.problems] == ["warning"]
+
+
+def test_files_of_keys_belong_there_and_damaged_ones_are_a_warning(stored: Stored) -> None:
+    entry = stored.view.manifest.segments[0]
+    path = stored.paths.keys(entry.base, entry.generation)
+    entries = key_index.KeyEntries(hashes=np.array([5], np.uint64), rows=np.array([0], np.uint32))
+    key_index.save(stored.files, path, entries, entry)
+    assert stored.verify().ok and not stored.verify().problems
+    flip(path, 90)
+    report = stored.verify()
+    assert report.ok and [problem.severity for problem in report.problems] == ["warning"]
+    assert report.problems[0].file == str(path) and report.problems[0].cure == f"rm {path}"
+    path.write_bytes(b"")
+    assert [problem.severity for problem in stored.verify().problems] == ["warning"]
 
 
 def test_damaged_statistics_are_a_warning_and_never_believed(stored: Stored) -> None:

@@ -29,15 +29,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from virta.errors import Corrupt, UnavailableError, UsageError
-from virta.storage import statistics
-from virta.storage.files import Files, read_file
+from virta.storage import key_index, statistics
+from virta.storage.files import Files
 from virta.storage.layout import LOCK, MANIFEST, TORN_MARK, TURNSTILE, PartitionPaths, segment_of
 from virta.storage.manifest import Entry, Manifest
+from virta.storage.replace import segment_files
 from virta.storage.state import State
 from virta.storage.verify_segment import (
     RESTORE,
@@ -253,21 +255,33 @@ class _Verification:
                 break
         self.found.add(walk.found)
         if not entry.is_active:
-            self._look_at_statistics(entry)
+            self._look_at_derived(entry)
         return walk.place if entry.is_active else after(entry, walk.place)
 
-    def _look_at_statistics(self, entry: Entry) -> None:
-        """Statistics are derived: damaged ones are never believed, so they are worth a warning only."""
-        path = self.paths.stats(*file_key(entry))
+    def _look_at_derived(self, entry: Entry) -> None:
+        """Statistics and keys are derived: damaged ones are never believed, and worth a warning only."""
+        for path, parse in (
+            (self.paths.stats(*file_key(entry)), statistics.parse),
+            (self.paths.keys(*file_key(entry)), key_index.parse),
+        ):
+            try:
+                parse(self._content(path), entry)
+            except FileNotFoundError:
+                continue
+            except Corrupt as error:
+                text = f"{error.message}; they are not believed, and made again when they are needed"
+                cure = f"rm {shlex.quote(str(path))}"
+                problem = self.context.problem(text, "warning", file=str(path), cure=cure)
+                self.found.problems.append(problem)
+
+    def _content(self, path: Path) -> Any:
+        """A derived file, mapped: one of many keys is large."""
+        descriptor = self.files.open(path)
         try:
-            statistics.parse(read_file(self.files, path), entry)
-        except FileNotFoundError:
-            return
-        except Corrupt as error:
-            text = f"{error.message}; they are not believed, and made again when they are needed"
-            cure = f"rm {shlex.quote(str(path))}"
-            problem = self.context.problem(text, "warning", file=str(path), cure=cure)
-            self.found.problems.append(problem)
+            size = self.files.size(descriptor)
+            return self.files.map(descriptor, size) if size else b""
+        finally:
+            self.files.close(descriptor)
 
     # -- what lies around the segments --------------------------------------------------------
 
@@ -358,8 +372,7 @@ class _Verification:
         def look() -> None:
             named = {LOCK, TURNSTILE, MANIFEST}
             for entry in self.context.manifest().segments:
-                for path in (self.paths.data, self.paths.chain, self.paths.stats):
-                    named.add(path(*file_key(entry)).name)
+                named.update(path.name for path in segment_files(self.paths, entry))
             for name in self.files.names(self.paths.root):
                 problem = self._judge_name(name, named)
                 if problem is not None:
