@@ -92,6 +92,8 @@ def parse_record(data: bytes, path: Path) -> TopicRecord:
         )
         _check_types(record)
         _check_types(record.config)
+        if record.config.partitions < 1 or len(record.id) != 16:
+            raise ValueError("it has no partition, or no id")
         return record
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise Corrupt(f"the topic's configuration is not readable: {error}", file=str(path)) from error

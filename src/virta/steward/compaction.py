@@ -25,8 +25,7 @@ import pyarrow as pa
 from virta.memory.partition import Partition
 from virta.memory.rewrite import Rewritten, rewrite
 from virta.steward.seen import Marks, SeenKeys, newest_first
-from virta.storage import chain, manifest
-from virta.storage.chain import HEADER_SIZE
+from virta.storage import manifest
 from virta.storage.manifest import Entry
 from virta.storage.rewrite import are_neighbours, rewritable
 from virta.storage.segment import Segment, StoredBlock
@@ -214,7 +213,7 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
 
 def row_starts(segment: Segment, count: int) -> Indices:
     """The first row of each block, and how many there are."""
-    headers = chain.as_array(segment.read_chain(0, count * HEADER_SIZE))
+    headers = segment.header_array(0, count)
     return np.concatenate([[0], np.cumsum(headers["rows"].astype(np.int64))])
 
 

@@ -17,6 +17,7 @@ import contextlib
 import mmap
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from virta.errors import Corrupt
@@ -25,6 +26,7 @@ from virta.storage.chain import HEADER_SIZE, Header, HeaderView
 from virta.storage.files import Files, read_fully
 from virta.storage.layout import PartitionPaths
 from virta.storage.manifest import Entry
+from virta.storage.structure import check_structure
 from virta.storage.trail import Trail
 
 # Headers of one read of blocks; a block has at least some 400 bytes of metadata.
@@ -32,6 +34,7 @@ _HEADERS_PER_READ = 4096
 _SMALLEST_BLOCK = 384
 # The active file is mapped again when so much more of it was synced: a mapping costs some calls.
 _MAPPED_STEP_BYTES = 4 * 1024 * 1024
+_CHECKED_AT_ONCE = 4 * 1024 * 1024
 # A read larger than this is held against the file's size before memory is set aside for it.
 _BELIEVED_BYTES = 64 * 1024 * 1024
 
@@ -39,9 +42,10 @@ _BELIEVED_BYTES = 64 * 1024 * 1024
 class StoredBlock:
     """A block with its place in history. The bytes may still lie in several parts."""
 
-    __slots__ = ("_parts", "header", "previous", "schema")
+    __slots__ = ("_parts", "header", "is_checked", "previous", "schema")
 
     def __init__(self, header: Header, previous: bytes, parts: list[Any], schema: pa.Schema) -> None:
+        self.is_checked = True  # its bytes were hashed, or come from this process
         self.header = header
         self.previous = previous
         self.schema = schema
@@ -54,7 +58,11 @@ class StoredBlock:
         return self._parts[0]
 
     def decode(self) -> pa.RecordBatch:
-        return block.decode(self.data, self.schema, dictionaries=bool(self.header.flags & chain.DICTIONARIES))
+        has_dictionaries = bool(self.header.flags & chain.DICTIONARIES)
+        batch = block.decode(self.data, self.schema, dictionaries=has_dictionaries)
+        if not self.is_checked:
+            check_structure(batch.columns)
+        return batch
 
     def check(self) -> None:
         """Hash the bytes again and follow the link from the block before."""
@@ -165,6 +173,24 @@ class Segment:
     def headers(self, count: int) -> HeaderView:
         return HeaderView(self.read_chain, count)
 
+    def header_array(self, start: int, stop: int) -> np.ndarray[Any, Any]:
+        """The headers from `start` to `stop`. They go on one from the other; their links are not followed.
+
+        For whoever counts rows and finds places in many of them at once.
+        """
+        headers = chain.as_array(self.read_chain(start * HEADER_SIZE, (stop - start) * HEADER_SIZE))
+        ends = headers["base_offset"] + headers["span"]
+        positions = headers["position"].astype(np.int64) * chain.POSITION_UNIT
+        good = bool((headers["base_offset"][1:] == ends[:-1]).all())
+        good = good and bool((positions[1:] == positions[:-1] + headers["length"][:-1]).all())
+        if not good or bool((headers["rows"] > headers["span"]).any()):
+            raise Corrupt(
+                "the headers do not go on one from the other",
+                file=str(self.chain_path),
+                position=start * HEADER_SIZE,
+            )
+        return headers
+
     def hash_before(self, index: int) -> bytes:
         """The hash that the header at this index follows from."""
         if index == 0:
@@ -202,7 +228,7 @@ class Segment:
 
     def count_rows(self, start: int, stop: int, first: int, end: int) -> int:
         """Rows of blocks `start` to `stop` with offsets from `first` up to `end`."""
-        headers = chain.as_array(self.read_chain(start * HEADER_SIZE, (stop - start) * HEADER_SIZE))
+        headers = self.header_array(start, stop)
         count = int(headers["rows"].sum())
         for index in {0, len(headers) - 1} if len(headers) else ():
             header = self.headers(stop).header(start + index)
@@ -278,6 +304,8 @@ class Segment:
             try:
                 if verify:
                     self._check(stored)
+                else:
+                    stored.is_checked = False
             except Corrupt:
                 if blocks:
                     return blocks  # what is good is handed out; the next read begins with what is not
@@ -285,6 +313,12 @@ class Segment:
             blocks.append(stored)
             previous = header.hash
         return blocks
+
+    def check_blocks(self) -> None:
+        """Hash every block of a sealed segment; Corrupt at the first that is not whole."""
+        at = 0
+        while at < self.entry.blocks:
+            at += len(self.read_blocks(at, self.entry.blocks, max_bytes=_CHECKED_AT_ONCE))
 
     def _whole_data(self, at: int, length: int) -> Any:
         """Exactly these bytes. Place and length are outside the hash, so they are not believed."""

@@ -24,8 +24,7 @@ import pyarrow as pa
 
 from virta.memory.partition import Partition as StoredPartition
 from virta.metadata.schemas import DELETED, unify
-from virta.storage import chain, key_index
-from virta.storage.chain import HEADER_SIZE
+from virta.storage import key_index
 from virta.storage.key_index import DELETES, KeyEntries
 from virta.storage.manifest import Entry
 from virta.storage.segment import StoredBlock
@@ -316,7 +315,7 @@ class KeyIndex:
             keys = SegmentKeys(entry=entry)
         done = len(keys.starts)
         if stop > done:
-            headers = chain.as_array(segment.read_chain(done * HEADER_SIZE, (stop - done) * HEADER_SIZE))
+            headers = segment.header_array(done, stop)
             counts = headers["rows"].astype(np.int64)
             fresh = [run.part(max(run.start, done), run.stop) for run in runs if run.stop > done]
             rows = self.columns().of_runs(fresh, keys.rows)
@@ -332,13 +331,14 @@ class KeyIndex:
         path = self._stored.paths.keys(entry.base, entry.generation)
         entries = key_index.load(self._stored.files, path, entry)
         if entries is None:
+            segment.check_blocks()  # what is kept is believed later
             rows = columns.of_runs(runs, 0)
             if rows is None:
                 entries = KeyEntries(hashes=np.zeros(0, np.uint64), rows=np.zeros(0, np.uint32))
             else:
                 entries = rows.newest(exact=columns.exact)
             key_index.save(self._stored.files, path, entries, entry)
-        counts = chain.as_array(segment.read_chain(0, entry.blocks * HEADER_SIZE))["rows"].astype(np.int64)
+        counts = segment.header_array(0, entry.blocks)["rows"].astype(np.int64)
         starts = (np.cumsum(counts) - counts).tolist()
         return SegmentKeys(entry=entry, starts=starts, rows=int(counts.sum()), pieces=[_Piece(entries)])
 

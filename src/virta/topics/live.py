@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from virta.memory.partition import Partition as StoredPartition
 from virta.metadata.schemas import unify
-from virta.storage.chain import HEADER_SIZE, as_array
 from virta.storage.key_index import DELETES, KeyEntries
 from virta.storage.manifest import Entry
 from virta.storage.segment import StoredBlock
@@ -96,7 +95,7 @@ class Segment:
 
 def row_starts(runs: Sequence[Run]) -> Indices:
     """The number of the first row of each block of a segment, up to the last of the runs."""
-    headers = as_array(runs[0].segment.read_chain(0, runs[-1].stop * HEADER_SIZE))
+    headers = runs[0].segment.header_array(0, runs[-1].stop)
     counts = headers["rows"].astype(np.int64)
     starts: Indices = np.cumsum(counts) - counts
     return starts
@@ -330,7 +329,7 @@ def _loose(blocks: Sequence[StoredBlock], columns: KeyColumns, wanted: Range | N
 
 def _rows_in(columns: KeyColumns, runs: Sequence[Run], wanted: Range) -> KeyRows | None:
     """The rows of a segment that lie in a range, which are its first ones."""
-    headers = as_array(runs[0].segment.read_chain(0, runs[-1].stop * HEADER_SIZE))
+    headers = runs[0].segment.header_array(0, runs[-1].stop)
     inside = headers["base_offset"].astype(np.int64) < wanted.end
     if wanted.until_us is not None:
         inside &= headers["min_timestamp"] < wanted.until_us

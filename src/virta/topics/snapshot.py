@@ -28,9 +28,9 @@ from virta.errors import Corrupt
 from virta.memory.partition import Partition as StoredPartition
 from virta.metadata.schemas import unify
 from virta.storage import block, chain
-from virta.storage.chain import HEADER_SIZE
 from virta.storage.files import storage_error
 from virta.storage.segment import Segment
+from virta.storage.structure import check_structure
 from virta.storage.view import Stretch, View
 
 if TYPE_CHECKING:
@@ -227,8 +227,7 @@ def _pieces(run: Run) -> Iterator[tuple[Any, int]]:
     """The bytes of a run's blocks, and how many rows they hold: all at once where they are mapped."""
     if run.stop <= run.start:
         return
-    raw = run.segment.read_chain(run.start * HEADER_SIZE, (run.stop - run.start) * HEADER_SIZE)
-    headers = chain.as_array(raw)
+    headers = run.segment.header_array(run.start, run.stop)
     starts = headers["position"].astype("int64") * chain.POSITION_UNIT
     ends = starts + headers["length"]
     at = 0
@@ -289,8 +288,11 @@ def _decoded(segment: Segment, data: Any, fields: Sequence[int], rows: int) -> I
             for batch in reader:
                 found += batch.num_rows
                 if batch.num_rows:
+                    check_structure(batch.columns)
                     yield batch if places is None else batch.select(places)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+    except Corrupt as error:
+        raise Corrupt(error.message, file=str(segment.data_path)) from error
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise Corrupt(f"Arrow cannot read the segment: {error}", file=str(segment.data_path)) from error
     if found != rows:
         raise Corrupt(

@@ -31,6 +31,7 @@ from typing import Any
 from virta.errors import DamageError, VirtaError
 from virta.log import Log
 from virta.settings import Settings
+from virta.steward.steward import Steward
 from virta.storage.chain import HEADER_SIZE
 from virta.storage.commit import TopicChanged
 from virta.storage.files import OperatingSystemFiles
@@ -38,10 +39,12 @@ from virta.storage.verify import verify_partition
 from virta.testing.faults.report import Report
 from virta.testing.faults.scratch import scratch
 from virta.testing.rig import SCHEMA, Rig
+from virta.topics.topic import Topic
 from virta.types import Durability
 
 WORKERS = 2
 SEGMENT_BYTES = 2600
+_SHARES = (0.84, 0.06, 0.1)  # of the targets
 _HANG_SECONDS = 20
 _MEMORY_BYTES = 3 << 30
 _QUIET = Settings(dump_interval_ms=3_600_000, sync_interval_seconds=3600.0)
@@ -93,12 +96,16 @@ def work(root: Path, seed: str, deadline: float) -> dict[str, Any]:
     rng = random.Random(seed)
     root.mkdir(parents=True)
     doing = os.open(root / "doing", os.O_RDWR | os.O_CREAT)
-    targets: list[Target] = [PartitionTarget(root / "partition"), LogTarget(root / "log")]
+    targets: list[Target] = [
+        PartitionTarget(root / "partition"),
+        LogTarget(root / "log"),
+        RewrittenTarget(root / "rewritten"),
+    ]
     counts: Counter[str] = Counter()
     complaints: list[str] = []
     while time.monotonic() < deadline and len(complaints) < 20:
         # a whole log is slower to open, and what is special about it is small
-        target = targets[0] if rng.random() < 0.93 else targets[1]
+        (target,) = rng.choices(targets, _SHARES)
         mutation = mutate(target.files, rng)
         os.pwrite(doing, f"{mutation.what}".ljust(300).encode()[:300], 0)
         signal.alarm(_HANG_SECONDS)
@@ -425,3 +432,54 @@ class LogTarget(Target):
 
     def begins_with_pristine(self, seen: Any) -> bool:
         return bool(seen[0][: len(self.pristine[0])] == self.pristine[0])
+
+
+class RewrittenTarget(LogTarget):
+    """Topics that were compacted, erased from and joined: blocks that stand for others."""
+
+    def build(self) -> None:
+        with self._open() as log:
+            users = log.create_topic("u", {"id": int, "mail": str | None}, kind="update", keys=["id"])
+            for number in range(3):
+                users.append([{"id": n, "mail": f"{number}@{n}"} for n in range(4)])
+            users.delete({"id": 1})
+            _seal(users)
+            rows = log.create_topic("t", {"n": int, "word": str | None}, row_deletion=True)
+            for n in range(12):
+                rows.append({"n": n, "word": "abc" * (n % 5)})
+            _seal(rows)
+            rows.erase(where="n % 4 = 1")
+            Steward(log).run_once(force=True)
+            users.append({"id": 2, "mail": "newest"})
+            rows.append({"n": 12, "word": None})
+            users.get({"id": 3})  # makes the files of keys
+            for topic in (users, rows):
+                topic.sync()
+
+    def look(self, rng: random.Random) -> Any:
+        with self._open() as log:
+            rows, users = log.topic("t"), log.topic("u")
+            partition = rows.partition(0)
+            for at in (rng.randrange(rows.next_offset + 1) for _ in range(2)):
+                partition.poll(partition.token(at))
+            return (
+                [(row.offset, row["n"], row["word"]) for row in rows],
+                users.to_arrow().num_rows,  # hashes every block: what follows need not
+                sorted(users.table().to_arrow().to_pylist(), key=lambda row: int(row["id"])),
+                [users.get({"id": n}) for n in range(5)],
+                rows.where("n >= 9").to_arrow()["n"].to_pylist(),
+                (rows.head, users.head, rows.next_offset, users.next_offset),
+            )
+
+    def verify(self) -> bool:
+        with self._open() as log:
+            return log.topic("t").verify().ok and log.topic("u").verify().ok
+
+    def write_on(self) -> None:
+        with self._open() as log:
+            log.topic("t").append({"n": 99, "word": "w"})
+
+
+def _seal(topic: Topic) -> None:
+    with topic.partition(0).stored.writing() as committer:
+        committer.roll()
