@@ -130,6 +130,13 @@ class AsyncGroupReader:
     def __aiter__(self) -> AsyncIterator[Row]:
         return self.rows()
 
+    def send(self, rows: Any) -> None:
+        """What the rows at hand cause in the topic of `into`: a row, a list of them, or Arrow.
+
+        It is appended when they are finished, and together with how far they reach.
+        """
+        self._sync.send(rows)
+
     def attempt(self) -> AsyncAttempt:
         """Work on what was handed out last: what raises inside is tried again, and at last set aside."""
         return AsyncAttempt(self._worker, self._sync.attempt())

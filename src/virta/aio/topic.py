@@ -211,6 +211,7 @@ class AsyncTopic:
         session_timeout: Any = DEFAULT_SESSION_SECONDS,
         processing_timeout: Any = DEFAULT_PROCESSING_SECONDS,
         retry: Retry | None = None,
+        into: AsyncTopic | None = None,
     ) -> Opening[AsyncGroupReader]:
         """Read as a member of a group: its readers share the partitions, and it remembers how far they came.
 
@@ -218,6 +219,7 @@ class AsyncTopic:
         `session_timeout`. `start`: where a group without a position begins ("oldest",
         "newest", a moment). A body may take up to `processing_timeout`; then its partitions
         go to others. `retry`: how often and when what fails in `reader.attempt()` is tried again.
+        `into`: a topic that what the body sends goes to, exactly once.
         """
 
         async def start_reading() -> AsyncGroupReader:
@@ -230,6 +232,7 @@ class AsyncTopic:
                 session_timeout=session_timeout,
                 processing_timeout=processing_timeout,
                 retry=retry,
+                into=None if into is None else into._sync,
             )
             return AsyncGroupReader(self._worker, sync)
 

@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from virta.broker.administration import Call, Result, Verb, is_names, is_text
+from virta.broker.administration import Call, Result, Verb, is_names, is_text, is_whole
 from virta.broker.session import Session
 from virta.errors import UsageError
 from virta.protocol import connection
@@ -31,6 +31,8 @@ from virta.protocol.frames import Frame
 from virta.protocol.messages import message
 from virta.requests import parse_token
 from virta.security.permissions import Verb as Right
+from virta.storage import encode, sources
+from virta.storage.block import Prepared
 from virta.topics.groups.model import Commit, Failure, GroupKey, Heartbeat
 from virta.topics.groups.plain import to_plain
 from virta.types import Token
@@ -243,6 +245,15 @@ class GroupService:
                 change.set_result(None)
 
 
+def with_position(prepared: Prepared, header: Any) -> Prepared:
+    """A client's block with the position in its source that it was caused by."""
+    if not header.producer or not header.producer_epoch:
+        raise UsageError("only a named producer's rows have a position in their source")
+    if len(header.source) > sources.POSITION_LIMIT:
+        raise UsageError(f"a position has at most {sources.POSITION_LIMIT} characters")
+    return encode.with_source(prepared, sources.encode({header.producer: header.source}))
+
+
 def _token(each: Any) -> Token:
     if len(each.hash) != _HASH_SIZE:
         raise UsageError(f"a position has a hash of {_HASH_SIZE} bytes")
@@ -281,6 +292,18 @@ def _remove_group(call: Call) -> Result:
     return {}, b""
 
 
+def _newest_source(call: Call) -> Result:
+    """How far a producer of the topic has come in its source."""
+    number, producer = call.arguments.get("partition"), call.arguments.get("producer")
+    if not isinstance(number, int) or not isinstance(producer, str):
+        raise UsageError("a partition and a producer's number are wanted")
+    try:
+        found = int(producer, 16)
+    except ValueError as error:
+        raise UsageError(f"{producer[:40]!r} is no producer's number") from error
+    return call.opened().partition(number).stored.newest_source(found), b""
+
+
 def _name(call: Call) -> str:
     name = call.arguments.get("group")
     if not isinstance(name, str):
@@ -296,4 +319,7 @@ VERBS: dict[str, Verb] = {
         right=Right.ADMINISTER, act=_reset_group, takes={"group": is_text, "tokens": is_names}
     ),
     "remove_group": Verb(right=Right.ADMINISTER, act=_remove_group, takes={"group": is_text}),
+    "newest_source": Verb(
+        right=Right.PRODUCE, act=_newest_source, takes={"partition": is_whole, "producer": is_text}
+    ),
 }

@@ -17,7 +17,7 @@ from virta.broker import administration, reading
 from virta.broker.changes import Following
 from virta.broker.desk import Desk, Order, TopicDesk
 from virta.broker.groups import VERBS as GROUP_VERBS
-from virta.broker.groups import GroupService
+from virta.broker.groups import GroupService, with_position
 from virta.broker.reading import Found, Place
 from virta.broker.session import Credit, Session
 from virta.errors import NotFound, UsageError, VirtaError
@@ -198,6 +198,8 @@ class Service:
         channel, acks = frame.channel, header.acks
         try:
             prepared = desk.topic.intake.take(frame.body, header.topic_version)
+            if header.HasField("source"):
+                prepared = with_position(prepared, header)
         except TopicChanged:
             self._refuse_version(session, channel)
             return

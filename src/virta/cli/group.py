@@ -39,7 +39,6 @@ def group() -> None:
     Examples:
       virta group ls
       virta group show billing orders
-      virta group reset billing orders --to -1h --dry-run
       virta group dead billing orders
     """
 

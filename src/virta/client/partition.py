@@ -144,6 +144,8 @@ class RemotePartition:
                 header.producer_epoch = append.producer_epoch
         if append.expected_offset is not None:
             header.expected_offset = append.expected_offset
+        if append.source is not None:
+            header.source = append.source
         body = parts_of(append.prepared)
         if self._acks:
             header.acks = self._acks
@@ -177,6 +179,18 @@ class RemotePartition:
         if outcome.number == ROWS_ALREADY_THERE:
             return RowsAlreadyThere(int(outcome.details["rows"]))
         return UnavailableError(f"the broker answered what this version does not know: {outcome}")
+
+    def claim(self, name: str) -> tuple[int, int, int]:
+        """Become the holder of a producer's name: its number, epoch, and rows sent so far."""
+        return _RemoteCommitter(self).claim_producer(name)
+
+    def newest_source(self, producer: int) -> str | None:
+        """The newest position that a producer's blocks tell of their source."""
+        arguments = {"partition": self.identity.number, "producer": f"{producer:016x}"}
+        found: str | None = self._catalog.administer(
+            "newest_source", self.identity.topic, arguments=arguments, topic_id=self.identity.topic_id
+        )[0]
+        return found
 
     def writing(self) -> Any:
         """What a named writer needs of the writing side."""

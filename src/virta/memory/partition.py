@@ -22,6 +22,7 @@ import pyarrow as pa
 from virta.clock import Clock
 from virta.errors import Closed, Corrupt, HistoryChanged, NotFound, StorageFailed, VirtaError
 from virta.memory.dumper import Dumper
+from virta.memory.sources import newest_source
 from virta.memory.tail import Budget, TailBuffer
 from virta.memory.turns import Turns
 from virta.memory.wake import Watch, process_wakeups
@@ -190,6 +191,15 @@ class Partition:
         finally:
             committing.release()
         return True
+
+    def claim(self, name: str) -> tuple[int, int, int]:
+        """Become the holder of a producer's name: its number, epoch, and rows sent so far."""
+        with self.writing() as committer:
+            return committer.claim_producer(name)
+
+    def newest_source(self, producer: int) -> str | None:
+        """The newest position that a producer's blocks tell of their source."""
+        return newest_source(self, producer)
 
     def append_now(self, appends: list[Append], durability: Durability) -> bool:
         """As `append` without its sync, unless it would have to wait: then False, and nothing happened.

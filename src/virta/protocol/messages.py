@@ -69,6 +69,7 @@ MESSAGES: dict[str, tuple[tuple[int, str, str, str], ...]] = {
         (7, "uint64", "expected_offset", "only if the next offset is this one; left out: wherever it is"),
         (8, "uint32", "acks", "0 leader, 1 none (no answer comes), 2 all"),
         (9, "bytes", "topic_id", "the topic's id, so that one made again is not mistaken for it"),
+        (10, "string", "source", "a named producer's position in the source of these rows, kept with them"),
     ),
     "Appended": (
         (1, "uint64", "base_offset", "of the first row"),

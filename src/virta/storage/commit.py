@@ -83,6 +83,7 @@ class Append:
         "producer",
         "producer_epoch",
         "sequence",
+        "source",
         "topic_version",
     )
 
@@ -95,6 +96,7 @@ class Append:
         producer: int = 0,
         producer_epoch: int = 0,
         sequence: int = 0,
+        source: str | None = None,
     ) -> None:
         self.prepared = prepared
         self.topic_version = topic_version
@@ -102,6 +104,7 @@ class Append:
         self.producer = producer
         self.producer_epoch = producer_epoch
         self.sequence = sequence
+        self.source = source  # stands in the block already; a client has its broker put it there
         self.block: StoredBlock | None = None
         self.error: BaseException | None = None
         self.duplicate = False

@@ -162,7 +162,7 @@ def prepare_control(schema: pa.Schema, event: Mapping[str, Any]) -> Prepared:
         buffers=len(layout.buffers) // 16,
         fields_size=FIELDS_DIGITS,
         variadic=len(layout.variadic) // 8,
-        extra=(message.EVENT_KEY, text),
+        extra=((message.EVENT_KEY, text),),
     )
     head = bytearray(template.data)
     struct.pack_into("<q", head, template.body_length_at, len(plain.body))
@@ -171,8 +171,20 @@ def prepare_control(schema: pa.Schema, event: Mapping[str, Any]) -> Prepared:
     return Prepared(0, plain.dictionaries, head, template.fields_at, plain.parts, None, flags)
 
 
-def with_trail(prepared: Prepared, trail: bytes) -> Prepared:
-    """A prepared block that says which blocks it stands for."""
+def with_trail(prepared: Prepared, trail: bytes, source: bytes = b"") -> Prepared:
+    """A prepared block that says which blocks it stands for, and what they said of their source."""
+    extra = [(message.TRAIL_KEY, trail)]
+    if source:
+        extra.append((message.SOURCE_KEY, source))
+    return _with_metadata(prepared, extra, prepared.flags | chain.REWRITTEN)
+
+
+def with_source(prepared: Prepared, source: bytes) -> Prepared:
+    """A prepared block that says what caused it (see sources)."""
+    return _with_metadata(prepared, [(message.SOURCE_KEY, source)], prepared.flags)
+
+
+def _with_metadata(prepared: Prepared, extra: list[tuple[bytes, bytes]], flags: int) -> Prepared:
     layout = message.parse_batch(message.parse_head(memoryview(prepared.head)))
     template = message.build_template(
         nodes=len(layout.nodes) // 16,
@@ -180,7 +192,7 @@ def with_trail(prepared: Prepared, trail: bytes) -> Prepared:
         fields_size=FIELDS_DIGITS,
         codec=layout.codec,
         variadic=len(layout.variadic) // 8,
-        extra=(message.TRAIL_KEY, trail),
+        extra=extra,
     )
     rows = prepared.rows
     head = bytearray(template.data)
@@ -191,7 +203,6 @@ def with_trail(prepared: Prepared, trail: bytes) -> Prepared:
     head[template.buffers_at : template.buffers_at + len(layout.buffers)] = layout.buffers
     if layout.variadic:
         head[template.variadic_at : template.variadic_at + len(layout.variadic)] = layout.variadic
-    flags = prepared.flags | chain.REWRITTEN
     return Prepared(
         rows, prepared.dictionaries, head, template.fields_at, prepared.parts, prepared.codec, flags
     )

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ PREFIX_SIZE = 8
 FIELDS_KEY = b"virta"
 EVENT_KEY = b"virta.event"
 TRAIL_KEY = b"virta.trail"
+SOURCE_KEY = b"virta.source"
 
 SCHEMA_MESSAGE = 1
 DICTIONARY_MESSAGE = 2
@@ -64,9 +66,9 @@ def build_template(
     fields_size: int,
     codec: int | None = None,
     variadic: int = 0,
-    extra: tuple[bytes, bytes] | None = None,
+    extra: Sequence[tuple[bytes, bytes]] = (),
 ) -> Template:
-    """Lay out prefix and metadata for a batch of so many nodes and buffers; `extra`: one more pair."""
+    """Lay out prefix and metadata for a batch of so many nodes and buffers; `extra`: further pairs."""
     out = bytearray()
 
     def pad(size: int) -> None:
@@ -122,8 +124,7 @@ def build_template(
     variadic_at = vector(batch + 28, variadic, 8) if variadic else 0
 
     pairs = [(FIELDS_KEY, b"0" * fields_size)]
-    if extra is not None:
-        pairs.append(extra)
+    pairs += extra
     pad(4)
     later(message + 24)
     out += _U32.pack(len(pairs))

@@ -39,7 +39,7 @@ import pyarrow as pa
 from blake3 import blake3
 
 from virta.errors import Corrupt
-from virta.storage import block, chain, encode, manifest, trail
+from virta.storage import block, chain, encode, manifest, sources, trail
 from virta.storage.chain import FIELDS
 from virta.storage.commit import Committer
 from virta.storage.create import user_schema
@@ -314,7 +314,9 @@ class Rewriter:
         offsets = batch.column(0).to_numpy()
         times = batch.column(1).view(pa.int64()).to_numpy()
         prepared = encode.with_trail(
-            self._encoder.prepare(batch.select(range(2, batch.num_columns))), trail.encode(old)
+            self._encoder.prepare(batch.select(range(2, batch.num_columns))),
+            trail.encode(old),
+            sources.encode(pending.positions) if pending.positions else b"",
         )
         stamped = block.stamp_rewritten(
             prepared,
@@ -356,6 +358,7 @@ class _Pending:
 
     def __init__(self) -> None:
         self.trails: list[Trail] = []
+        self.positions: dict[int, str] = {}  # by producer, the newest that the blocks tell
         self.only: StoredBlock | None = None  # while it is one, and whole
         self.head = b""
         self.rows = 0
@@ -378,6 +381,7 @@ class _Pending:
         self.only = stored if whole and not self.trails else None
         old = stored.trail()
         self.trails.append(old)
+        self.positions |= sources.of_block(stored.data)
         self.head = stored.header.hash
         self._span += stored.header.span
         self._count += len(old)

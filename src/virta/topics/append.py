@@ -14,11 +14,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from virta.errors import Closed, Conflict, DamageError, SchemaMismatch
+from virta.errors import Closed, Conflict, DamageError, SchemaMismatch, TooLarge
 from virta.memory.partition import Partition as StoredPartition
 from virta.metadata.catalog import TopicRecord
 from virta.metadata.schemas import written_schema
-from virta.storage import block, encode, state
+from virta.storage import block, encode, sources, state
 from virta.storage.commit import Append, RowsAlreadyThere, TopicChanged
 from virta.topics.rows import RowConverter
 from virta.topics.schema import SchemaSource
@@ -184,6 +184,42 @@ class Appender:
                 continue
             return self._ack([append], form.record)
         raise self._restless()
+
+    def append_caused(
+        self,
+        form: Form,
+        batch: pa.RecordBatch,
+        *,
+        producer: int,
+        producer_epoch: int,
+        sequence: int,
+        source: str,
+    ) -> None:
+        """Append a converted batch as one block that says what position of its source it was caused by."""
+        for _ in range(_ATTEMPTS):
+            append = Append(
+                self._caused(form.encoder.prepare(batch), producer, source),
+                form.record.version,
+                producer=producer,
+                producer_epoch=producer_epoch,
+                sequence=sequence,
+                source=source,
+            )
+            try:
+                self.stored.append([append], form.record.config.durability)
+                return
+            except TopicChanged:
+                self._follow(form)
+                form = self._newest_form()
+                batch, *rest = form.converter.batches(batch)
+                if rest:
+                    raise TooLarge(
+                        "what one batch caused is too large for one block", hint="read smaller batches"
+                    ) from None
+        raise self._restless()
+
+    def _caused(self, prepared: Any, producer: int, source: str) -> Any:
+        return encode.with_source(prepared, sources.encode({producer: source}))
 
     def _commit(
         self, prepared: list[block.Prepared], record: TopicRecord, expected_offset: int | None, origin: Origin

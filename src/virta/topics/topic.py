@@ -25,6 +25,7 @@ from virta.topics.filters import parse_filter
 from virta.topics.groups.coordinator import GroupCoordinator
 from virta.topics.groups.group import Group
 from virta.topics.groups.model import DEFAULT_SESSION_SECONDS, GroupKey
+from virta.topics.groups.outlet import Outlet
 from virta.topics.groups.reader import AT_LEAST_ONCE, DEFAULT_PROCESSING_SECONDS, GroupReader
 from virta.topics.groups.retry import Retry
 from virta.topics.key_values import KeyReader
@@ -353,6 +354,7 @@ class Topic:
         session_timeout: Any = DEFAULT_SESSION_SECONDS,
         processing_timeout: Any = DEFAULT_PROCESSING_SECONDS,
         retry: Retry | None = None,
+        into: Topic | None = None,
     ) -> GroupReader:
         """Read as a member of a group: its readers share the partitions, and it remembers how far they came.
 
@@ -360,6 +362,7 @@ class Topic:
         `session_timeout`. `start`: where a group without a position begins ("oldest",
         "newest", a moment). A body may take up to `processing_timeout`; then its partitions
         go to others. `retry`: how often and when what fails in `reader.attempt()` is tried again.
+        `into`: a topic that what the body sends goes to, exactly once.
         """
         return GroupReader(
             self.partitions,
@@ -373,6 +376,7 @@ class Topic:
             session_timeout=session_timeout,
             processing_timeout=processing_timeout,
             retry=retry,
+            outlet=None if into is None else Outlet(into, self._group_key(group)),
         )
 
     def _group_key(self, group: str) -> GroupKey:

@@ -247,6 +247,93 @@ class GroupConformance(Conformance):
             log.drop_topic("t")
         assert log.groups() == []
 
+    # -- exactly once ------------------------------------------------------------------------------
+
+    def test_what_rows_cause_goes_into_another_topic(self, log: Any, numbers: Any) -> None:
+        doubled = log.create_topic("doubled", {"m": int})
+        numbers.append(up_to(10))
+        with numbers.reader(group="g", into=doubled) as reader:
+            for row in reader.rows(stop_when_idle=0):
+                if row["n"] % 3:
+                    reader.send({"m": 2 * row["n"]})
+        with numbers.reader(group="g", into=doubled) as reader:
+            assert read(reader) == []
+        numbers.append(up_to(14, 10))
+        with numbers.reader(group="g", into=doubled) as reader:
+            for batch in reader.batches(3, stop_when_idle=0):
+                reader.send([{"m": 2 * n} for n in batch.column("n").to_pylist()])
+        expected = [2 * n for n in range(10) if n % 3] + [2 * n for n in range(10, 14)]
+        assert [row["m"] for row in doubled] == expected
+
+    def test_what_a_body_did_not_finish_causes_nothing(self, log: Any, numbers: Any) -> None:
+        doubled = log.create_topic("doubled", {"m": int})
+        numbers.append(up_to(6))
+        with pytest.raises(ZeroDivisionError), numbers.reader(group="g", into=doubled) as reader:
+            for row in reader.rows(stop_when_idle=0):
+                reader.send({"m": row["n"]})
+                if row["n"] == 3:
+                    raise ZeroDivisionError
+        assert [row["m"] for row in doubled] == [0, 1, 2]
+        tries = iter(range(100))
+        with numbers.reader(group="g", into=doubled, retry=Retry(attempts=2, delay=0)) as reader:
+            for row in reader.rows(stop_when_idle=0.5):
+                with reader.attempt():
+                    reader.send({"m": row["n"]})
+                    if row["n"] == 4 and next(tries) < 5:
+                        raise ValueError("no")
+        assert [row["m"] for row in doubled] == [0, 1, 2, 3, 5]
+
+    @pytest.mark.parametrize("partitions", [1, 3])
+    def test_a_target_that_is_ahead_of_the_group(self, log: Any, numbers: Any, partitions: int) -> None:
+        """As after a death between the two writes: here the commit alone is taken back."""
+        target = log.create_topic("target", {"m": int}, keys=["m"], partitions=partitions)
+        numbers.append(up_to(30))
+        with numbers.reader(group="g", into=target) as reader:
+            for batch in reader.batches(7, stop_when_idle=0):
+                reader.send(batch.select(["n"]).rename_columns(["m"]))
+        for offset in (0, 7, 14, 28):
+            numbers.group("g").reset({0: offset})
+            with numbers.reader(group="g", into=target) as reader:
+                for batch in reader.batches(1000, stop_when_idle=0):
+                    reader.send(batch.select(["n"]).rename_columns(["m"]))
+            assert sorted(row["m"] for row in target) == list(range(30))
+            assert numbers.group("g").describe().lag.rows == 0
+
+    def test_who_was_thought_dead_appends_no_more(self, log: Any, numbers: Any, other: Any) -> None:
+        target = log.create_topic("target", {"m": int})
+        numbers.append(up_to(10))
+        with numbers.reader(group="g", into=target, session_timeout=0.3, processing_timeout=0) as one:
+            first = one.batches(4, stop_when_idle=0)
+            one.send([{"m": n} for n in next(first).column("n").to_pylist()])
+            into = other.topic("target")
+            with other.topic("numbers").reader(group="g", into=into, session_timeout=1) as two:
+                for batch in two.batches(stop_when_idle=1.5):
+                    two.send([{"m": n} for n in batch.column("n").to_pylist()])
+                with pytest.raises(Fenced):
+                    one.commit()
+        assert [row["m"] for row in target] == list(range(10))
+
+    def test_targets_that_cannot_be(self, log: Any, numbers: Any) -> None:
+        hasty = log.create_topic("hasty", {"m": int}, durability="memory")
+        target = log.create_topic("target", {"m": int, "data": bytes})
+        numbers.append(up_to(2))
+        with pytest.raises(UsageError, match="only are in memory"):
+            numbers.reader(group="g", into=hasty)
+        with pytest.raises(UsageError, match="exactly once"):
+            numbers.reader(group="g", into=target, delivery="at_most_once")
+        with numbers.reader(group="g") as reader, pytest.raises(UsageError, match="into=topic"):
+            reader.send({"m": 1})
+        with (
+            pytest.raises(UsageError, match="smaller batches"),
+            numbers.reader(group="g", into=target) as reader,
+        ):
+            with pytest.raises(UsageError, match="loop's body"):
+                reader.send({"m": 1})
+            for _ in reader.batches(stop_when_idle=0):
+                for _ in range(3):
+                    reader.send({"m": 1, "data": bytes(6_000_000)})
+        assert target.count() == 0
+
     # -- rows that fail --------------------------------------------------------------------------
 
     def test_what_fails_is_tried_again_in_its_order(self, numbers: Any) -> None:

@@ -50,6 +50,7 @@ class Place:
         self.failing_at = token.offset
         self.not_before = 0.0  # monotonic seconds: they rest until then
         self._alone_until = 0  # rows before this offset come one by one
+        self.cuts: list[int] = []  # no batch reaches over these offsets
 
     @property
     def number(self) -> int:
@@ -78,7 +79,10 @@ class Place:
         while self._ahead and left:
             block = self._ahead[0]
             batch = _from(block, self.token.offset)
-            piece = _Piece(block, batch.slice(0, left), ends=batch.num_rows <= left)
+            most = left if not self.cuts else self._until_cut(batch, left)
+            if not most and batch.num_rows:
+                break
+            piece = _Piece(block, batch.slice(0, most), ends=batch.num_rows <= most)
             left -= piece.batch.num_rows
             self._pieces.append(piece)
             self.token = (
@@ -90,6 +94,16 @@ class Place:
             self.token = self._following
         pieces = [piece.batch for piece in self._pieces]
         return pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+
+    def _until_cut(self, batch: pa.RecordBatch, most: int) -> int:
+        """How many of these rows come before the next cut; a cut that was come to is over."""
+        while self.cuts and self.cuts[0] <= self.token.offset:
+            if self._pieces:
+                return 0
+            self.cuts.pop(0)
+        if not self.cuts:
+            return most
+        return min(most, int(batch.column(0).to_numpy().searchsorted(self.cuts[0])))
 
     def finish(self, rows: int | None = None) -> None:
         """What was handed out last is done with: all of it, or its first so many rows."""
@@ -121,6 +135,11 @@ class Place:
         self.failing_at = at
         self._go_back()
         return self.attempts
+
+    def go_to(self, token: Token) -> None:
+        """Rows before the token are finished; it is not committed yet."""
+        self.done = token
+        self._go_back()
 
     def _go_back(self) -> None:
         self.token = self._following = self.done

@@ -44,6 +44,7 @@ from virta.topics.groups.model import (
     Heartbeat,
     Lag,
 )
+from virta.topics.groups.outlet import Outlet
 from virta.topics.groups.place import Place
 from virta.topics.groups.retry import Retry, failure_of
 from virta.topics.read import Moment, Row, rows_of
@@ -97,6 +98,7 @@ class GroupReader:
         session_timeout: Any = DEFAULT_SESSION_SECONDS,
         processing_timeout: Any = DEFAULT_PROCESSING_SECONDS,
         retry: Retry | None = None,
+        outlet: Outlet | None = None,
     ) -> None:
         check_group_name(key.group)
         if delivery not in (AT_LEAST_ONCE, AT_MOST_ONCE):
@@ -111,13 +113,17 @@ class GroupReader:
         self._now_us = now_us
         self._start = start
         self._delivery = delivery
+        if outlet is not None and delivery != AT_LEAST_ONCE:
+            raise UsageError(f"what goes into a topic goes there exactly once, not {delivery!r}")
         self._retry = retry or Retry()
+        self._outlet = outlet
         self._instance = member
         # a member's name tells people where it runs; what makes it one of its kind is the rest
         self.member = f"{member or socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"
         self._lock = threading.RLock()
         self._places: dict[int, Place] = {}
         self._current: Place | None = None
+        self._sending: Place | None = None  # whose rows caused what was sent last
         self._row: int | None = None  # row by row: which of the batch is being worked on, from 1
         self._turn = 0
         self._generation = -1
@@ -217,6 +223,8 @@ class GroupReader:
                 return  # it failed: it and the rows behind it come again
             place.finish(count)
             self._row = None
+            if self._outlet is not None:
+                self._outlet.finish()
 
     def step(self, max_rows: int) -> pa.RecordBatch | None:
         """Finish what was handed out, follow the group, and take what is there; None if there is nothing."""
@@ -226,9 +234,7 @@ class GroupReader:
             self._check_open()
             self._stepped_at = time.monotonic()
             self._row = None
-            if self._current is not None:
-                self._current.finish()
-                self._current = None
+            self._finish_current()
             self._commit_done()
             self._follow()
             return self._take(max_rows)
@@ -247,7 +253,7 @@ class GroupReader:
                 place.finish()
                 self._commit([place])
             else:
-                self._current = place
+                self._current = self._sending = place
             return batch
         return None
 
@@ -283,6 +289,20 @@ class GroupReader:
         seconds = self._coordinator.pause_seconds(until)
         return places, seconds if most is None else min(seconds, most)
 
+    # -- exactly once ---------------------------------------------------------------------------
+
+    def send(self, rows: Any) -> None:
+        """What the rows at hand cause in the topic of `into`: a row, a list of them, or Arrow.
+
+        It is appended when they are finished, and together with how far they reach.
+        """
+        self._check_open()
+        if self._outlet is None:
+            raise UsageError("send() goes to a topic that was named: reader(group=…, into=topic)")
+        if self._current is None:
+            raise UsageError("what is sent is caused by rows: send() inside the loop's body")
+        self._outlet.send(rows)
+
     # -- rows that fail -----------------------------------------------------------------------
 
     def attempt(self) -> Attempt:
@@ -299,6 +319,8 @@ class GroupReader:
             place, self._current = self._current, None
             if place is None:
                 return  # it was committed by hand meanwhile
+            if self._outlet is not None:
+                self._outlet.forget()
             offset, rows = place.failing
             together = self._row is None and rows > 1
             finished, self._row = self._row or 1, None
@@ -347,7 +369,14 @@ class GroupReader:
     def _lose(self, place: Place, lost: Fenced) -> None:
         _log.warning("group %r on %r: %s", self.group, self.topic, lost)
         self._places.pop(place.number, None)
+        self._let_go(place)
         self._beat_at = 0.0
+
+    def _let_go(self, place: Place) -> None:
+        if self._outlet is not None:
+            self._outlet.drop(place.number)
+            if place is self._sending:
+                self._outlet.clear()
 
     # -- committing ---------------------------------------------------------------------------
 
@@ -355,12 +384,21 @@ class GroupReader:
         """All that was handed out is done; Fenced when a part of it has been given to another reader."""
         with self._lock:
             self._check_open()
-            if self._current is not None:
-                self._current.finish()
-                self._current = None
+            self._finish_current()
             self._commit(list(self._places.values()))
 
+    def _finish_current(self) -> None:
+        if self._current is not None:
+            self._current.finish()
+            self._current = None
+            if self._outlet is not None:
+                self._outlet.finish()
+
     def _commit(self, places: Sequence[Place]) -> None:
+        if self._outlet is not None:
+            for place in places:
+                if place is self._sending:
+                    self._outlet.deliver(place.number, place.done)
         commits = {
             place.number: Commit(token=place.done, epoch=place.epoch)
             for place in places
@@ -408,7 +446,9 @@ class GroupReader:
         self._drop_lost(told)
         if told.revoked:
             for number in told.revoked:
-                self._places.pop(number, None)
+                place = self._places.pop(number, None)
+                if place is not None:
+                    self._let_go(place)
             told = self._heartbeat()
         self._generation = told.generation
         fresh = [n for n in told.partitions if n not in self._places and n not in told.revoked]
@@ -427,6 +467,7 @@ class GroupReader:
                     place.committed.offset,
                 )
                 del self._places[number]
+                self._let_go(place)
 
     def _begin(self, fresh: Sequence[int], told: Assignment) -> None:
         positions = self._coordinator.positions(self._key)
@@ -438,11 +479,22 @@ class GroupReader:
                 self._partitions[number], told.partitions[number], token or self._first(number), attempts
             )
             self._places[number] = place
+            if self._outlet is not None:
+                self._go_on_behind(place, self._outlet)
             if token is None and self._start != "oldest":
                 # a group that begins at the end must not lose what comes before its first commit
                 self._coordinator.commit(
                     self._key, self.member, {number: Commit(token=place.done, epoch=place.epoch)}
                 )
+
+    def _go_on_behind(self, place: Place, outlet: Outlet) -> None:
+        """The target may be ahead of the group: its last reader died before it had committed."""
+        ahead = [token for token in outlet.begin(place.number) if token.offset > place.done.offset]
+        if ahead and outlet.is_single:
+            place.go_to(ahead[-1])
+            self._commit([place])
+        else:
+            place.cuts = [token.offset for token in ahead]
 
     def _first(self, number: int) -> Token:
         partition = self._partitions[number]
