@@ -211,7 +211,7 @@ class AsyncTopic:
         session_timeout: Any = DEFAULT_SESSION_SECONDS,
         processing_timeout: Any = DEFAULT_PROCESSING_SECONDS,
         retry: Retry | None = None,
-        into: AsyncTopic | None = None,
+        into: Any = None,
     ) -> Opening[AsyncGroupReader]:
         """Read as a member of a group: its readers share the partitions, and it remembers how far they came.
 

@@ -354,7 +354,7 @@ class Topic:
         session_timeout: Any = DEFAULT_SESSION_SECONDS,
         processing_timeout: Any = DEFAULT_PROCESSING_SECONDS,
         retry: Retry | None = None,
-        into: Topic | None = None,
+        into: Any = None,
     ) -> GroupReader:
         """Read as a member of a group: its readers share the partitions, and it remembers how far they came.
 
