@@ -339,6 +339,8 @@ def _create_log(files: Files, clock: Clock, paths: LogPaths) -> bytes:
     """Make a log's directory; of two processes that do it at once, the second finds the first's."""
     _make_directories(files, paths.root)
     names = files.names(paths.root)
+    if paths.log_file.name in names:  # somebody else made it just now
+        return read_file(files, paths.log_file)
     strangers = [name for name in names if not name.startswith(".") and name != paths.topics.name]
     if strangers:
         raise UsageError(
