@@ -18,7 +18,13 @@ from pathlib import Path
 
 from virta.clock import Clock, SystemClock
 from virta.metadata.catalog import Catalog
-from virta.steward.facts import MachineFacts, PartitionFacts, gather_machine, gather_topics
+from virta.steward.facts import (
+    MachineFacts,
+    PartitionFacts,
+    gather_machine,
+    gather_topics,
+    restore_command,
+)
 from virta.storage import state
 from virta.storage.filesystem import is_network
 from virta.storage.repair import repair_partition
@@ -157,18 +163,20 @@ def judge_file_system(machine: MachineFacts, _: int) -> Iterator[Problem]:
     mount = machine.mount
     if mount is None:
         return
+    move = f"cp -a {shlex.quote(str(machine.root))} /a/local/disk"
     if is_network(mount.kind):
         yield Problem(
             message=f"the log lies on a network file system ({mount.kind}), where locks cannot be trusted",
             severity="warning",
             file=str(machine.root),
-            cure=f"cp -a {shlex.quote(str(machine.root))} /a/local/disk",
+            cure=move,
         )
     elif mount.kind in _MEMORY_FILE_SYSTEMS:
         yield Problem(
             message=f"the log lies in memory ({mount.kind}): a restart takes it away, at any durability",
             severity="notice",
             file=str(machine.root),
+            cure=move,
         )
     unsafe = [option for option in mount.options if option in _UNSAFE_OPTIONS]
     if unsafe:
@@ -183,6 +191,7 @@ def judge_file_system(machine: MachineFacts, _: int) -> Iterator[Problem]:
             message="the file system is mounted read-only: the log can be read, not written",
             severity="notice",
             file=mount.point,
+            cure=f"sudo mount -o remount,rw {shlex.quote(mount.point)}",
         )
 
 
@@ -249,15 +258,17 @@ def judge_partition(facts: PartitionFacts) -> Iterator[Problem]:
         )
 
     mend = repair_command(facts.topic)
+    restore = restore_command(facts.topic)
     if facts.error is not None:
-        yield problem(facts.error, "damage")
+        yield problem(facts.error, "damage", cure=restore)
         return
     if facts.flags & state.FAILED:
         yield problem("a sync failed, so the partition takes no more rows", "damage", cure=mend)
     if not facts.has_state:
-        yield problem("the state record is not readable; the next append writes it again", "warning")
+        text = "the state record is not readable; the next append writes it again"
+        yield problem(text, "warning", cure=mend)
     for path in facts.missing_data:
-        yield problem("a data file is missing", "damage", path)
+        yield problem("a data file is missing", "damage", path, restore)
     for path in facts.missing_chains:
         yield problem("a chain file is missing; it is made again from its data", "warning", path, mend)
     for path in facts.evidence:

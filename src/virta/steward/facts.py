@@ -7,6 +7,7 @@ None, and what keeps a partition's files from being read is a fact like the othe
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from dataclasses import dataclass
@@ -113,6 +114,11 @@ def _numa_nodes() -> int | None:
     return sum(name.startswith("node") and name[4:].isdigit() for name in names) or None
 
 
+def restore_command(topic: str) -> str:
+    """What is gone comes back from a backup only."""
+    return f"virta restore BACKUP NEW_LOG --topic {shlex.quote(topic)}"
+
+
 def gather_topics(catalog: Catalog, now_us: int) -> tuple[list[PartitionFacts], list[Problem]]:
     facts: list[PartitionFacts] = []
     broken: list[Problem] = []
@@ -125,7 +131,8 @@ def gather_topics(catalog: Catalog, now_us: int) -> tuple[list[PartitionFacts], 
             partitions = catalog.load(name).config.partitions
         except VirtaError as error:
             file = str(catalog.paths.topic(name).topic_file)
-            broken.append(Problem(message=error.message, topic=name, file=file))
+            cure = restore_command(name)
+            broken.append(Problem(message=error.message, topic=name, file=file, cure=cure))
             continue
         for number in range(partitions):
             paths = catalog.paths.topic(name).partition(number)
