@@ -39,7 +39,7 @@ ROUND_SECONDS = 6.0
 PARTITIONS = 2
 PRODUCERS = 4
 CONSUMERS = 3
-MEMBERS = 0
+MEMBERS = 2
 _SCHEMA = {"producer": str, "n": int, "text": str}
 # A client that cannot go on within this time, once nothing is in its way, is stuck.
 _LIVENESS_SECONDS = 40.0
