@@ -22,8 +22,10 @@ from virta.log import Log
 from virta.memory.partition import Partition as StoredPartition
 from virta.metadata.internal import check_not_internal
 from virta.metadata.schemas import schema_to_bytes
+from virta.security.guard import denial
+from virta.security.permissions import Decision
 from virta.security.permissions import Verb as Right
-from virta.security.principal import LOCAL
+from virta.security.principal import ANONYMOUS, LOCAL
 from virta.storage.producers import producer_id
 from virta.topics.append import Origin, finish_change
 from virta.topics.configuration import option_names
@@ -46,6 +48,7 @@ class Call:
     who: str
     may_see: Callable[[str], bool]
     may: Callable[[Right, str | None], bool]
+    own_report: Callable[[], Any] = lambda: ((), ())
 
     def opened(self) -> Topic:
         found = self.log.topic(self.topic)
@@ -141,7 +144,11 @@ def is_heads(value: Any) -> bool:
 
 def _topics(call: Call) -> Result:
     """The names of all topics that the client may do anything with."""
-    return [name for name in call.log.topics(internal=True) if call.may_see(name)], b""
+    found = [name for name in call.log.topics(internal=True) if call.may_see(name)]
+    if not found and call.who == ANONYMOUS.name:
+        # an empty list would read as if there were none
+        raise denial(ANONYMOUS, Right.CONSUME, None, Decision(allowed=False, reason="no rule allows it"))
+    return found, b""
 
 
 def _topic(call: Call) -> Result:
@@ -349,7 +356,15 @@ def report_of(report: Any) -> dict[str, Any]:
 
 
 def _examine(call: Call) -> Result:
-    return dataclasses.asdict(call.log.examine()), b""
+    """What the doctor finds in the log and on this machine, and what the broker says of itself."""
+    found = dataclasses.asdict(call.log.examine())
+    checked, findings = call.own_report()
+    value = {
+        "checked": [*checked, *found["checked"]],
+        "findings": [*map(dataclasses.asdict, findings), *found["findings"]],
+        "now_us": call.log._clock.now_us(),
+    }
+    return value, b""
 
 
 def _repair(call: Call) -> Result:

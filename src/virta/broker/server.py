@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -29,6 +29,7 @@ from virta.log import Log
 from virta.security.access import Access
 from virta.security.guard import Authentication, Guard, is_loopback
 from virta.security.tls import ServerTls
+from virta.types import Problem
 
 _LOG = logging.getLogger("virta.broker")
 
@@ -39,6 +40,10 @@ _TURNS_TO_ACCEPT = 4
 GRACE_SECONDS = 10.0
 # Threads for what waits for files or other processes. Waiting for rows takes none.
 THREADS = 16
+
+
+# What was looked at, in words, and what is wrong with it.
+OwnReport = tuple[Sequence[str], Sequence[Problem]]
 
 
 class Server:
@@ -53,6 +58,7 @@ class Server:
         # What goes wrong on purpose; None wherever nobody develops.
         self.faults: Faults | None = None
         self._numbers = itertools.count(1)
+        self.look_at_itself: Callable[[], OwnReport] = lambda: ((), ())  # what it says to a doctor
         self.certificate: bytes | None = None  # DER, over TLS: logins are bound to it
         self.log_id = log._catalog.log_id
         self.is_stopping = False

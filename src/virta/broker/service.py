@@ -603,6 +603,7 @@ class Service:
             who=str(seat.principal),
             may_see=seat.may_see,
             may=seat.may,
+            own_report=self.server.look_at_itself,
         )
         value, body = await self.threaded(verb.act, call)
         if verb.replaces_topic:

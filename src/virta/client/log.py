@@ -40,6 +40,9 @@ from virta.topics.groups.model import GroupDescription
 from virta.topics.schema import SchemaSource
 from virta.types import Event, Kind, Problem, Stats, VerifyReport
 
+# Clocks that differ by more are not set; less is the way there and back.
+_CLOCKS_APART_US = 5_000_000
+
 
 class RemoteLog(Log):
     """The topics of a broker."""
@@ -190,9 +193,26 @@ class RemoteLog(Log):
     def examine(self) -> DoctorReport:
         """What the doctor finds at the broker: on its machine, and in the log's files."""
         self._check_open()
+        began_us = self._clock.now_us()
+        self._remote.administer("ping")
+        took_us = self._clock.now_us() - began_us
         value, _ = self._remote.administer("examine")
-        findings = tuple(Problem(**finding) for finding in value["findings"])
-        return DoctorReport(checked=tuple(value["checked"]), findings=findings)
+        apart_us = value["now_us"] - self._clock.now_us()
+        welcome = self.wire.welcome
+        connected = (
+            f"connection: {self.path.name} as {welcome.principal}, {welcome.broker}, protocol "
+            f"{welcome.version}, round trip {took_us / 1000:.1f} ms"
+        )
+        findings = [Problem(**finding) for finding in value["findings"]]
+        if abs(apart_us) > _CLOCKS_APART_US:
+            findings.append(
+                Problem(
+                    severity="warning",
+                    message=f"the broker's clock is {apart_us / 1e6:+.0f} seconds from the one here",
+                    cure="times of rows are the broker's; let both follow a time server",
+                )
+            )
+        return DoctorReport(checked=(connected, *value["checked"]), findings=tuple(findings))
 
     def repair(self, name: str) -> list[str]:
         """Cure what has a cure in a topic; what was done, in words."""

@@ -38,11 +38,13 @@ from virta.broker.server import Server
 from virta.clock import Clock, SystemClock
 from virta.errors import VirtaError
 from virta.log import Log
+from virta.requests import format_duration
 from virta.security.access_file import AccessFile
 from virta.security.address import Address
 from virta.security.development_certificate import valid_until_us
 from virta.security.guard import Authentication, Guard, Policy, is_loopback
 from virta.security.tls import ServerTls
+from virta.types import Problem
 
 DIRECTORY = "broker"
 ACCESS_FILE = "access.toml"
@@ -128,6 +130,7 @@ class Operation:
             write_audit=audit,
         )
         self._running = Server(self.log, guard=self._guard, observe=self._observed)
+        self._running.look_at_itself = self._look_at_itself
         if self.settings["development"]:
             self._running.faults = Faults()
         return self._running
@@ -226,6 +229,39 @@ class Operation:
         if left_us < _EXPIRY_WARNING_US:
             return [f"the certificate expires in {left_us // 86_400_000_000} days"]
         return []
+
+    def _look_at_itself(self) -> tuple[list[str], list[Problem]]:
+        """What the doctor hears of the broker."""
+        server = self._running
+        assert server is not None
+        tally, limit = server.tally, self._guard.limits.connections
+        where = ", ".join(map(str, self.settings.listen))
+        age = format_duration(round(time.time() - self._started_at))
+        logins = "asked for" if self._guard.access.is_set_up else "none, only this machine reaches it"
+        taken = f"{len(server.sessions)} of {limit:,} connections, {tally.refused:,} refused"
+        checked = [
+            f"broker: up for {age}, {taken}, {tally.failed_logins:,} failed logins",
+            f"listening: {where}; logins: {logins}",
+        ]
+        findings = [Problem(severity="warning", message=each) for each in self._warnings()]
+        if tally.errors["unexpected"]:
+            count = tally.errors["unexpected"]
+            findings.append(
+                Problem(
+                    severity="warning",
+                    message=f"{count:,} requests met an error that the broker did not expect",
+                    cure="the broker's log has them whole; please report them",
+                )
+            )
+        if len(server.sessions) > 0.9 * limit:
+            findings.append(
+                Problem(
+                    severity="warning",
+                    message="nearly all places for connections are taken",
+                    cure="close some, or raise limits.connections",
+                )
+            )
+        return checked, findings
 
     def _tell_started(self, started: Started) -> None:
         where = [str(place) for place in started.places]
