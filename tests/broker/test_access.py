@@ -84,7 +84,7 @@ def test_administrators(broker: Secured) -> None:
 def test_strangers_may_write_where_everybody_may(broker: Secured) -> None:
     with broker.open() as log:
         log.topic("clicks").append({"id": 1})
-        assert log.topics() == []
+        assert log.topics() == ["clicks"]
         for act in (
             lambda: list(log.topic("clicks")[:]),
             lambda: log.topic("orders"),
@@ -287,3 +287,12 @@ def test_bytes_per_second(tmp_path: Path) -> None:
         # The bucket says how long it was not read from; no clock of the test decides.
         assert broker.server.tally.received_bytes > 800_000
         assert broker.server.tally.paused_seconds > 0.5
+
+
+def test_strangers_are_not_told_that_there_is_nothing(tmp_path: Path) -> None:
+    with virta.open(tmp_path / "events") as log:
+        log.create_topic("payroll", COLUMNS)
+    with Secured(tmp_path / "events") as broker:
+        broker.add("ada", "all:*")
+        with broker.open() as log, pytest.raises(Denied, match="has not logged in"):
+            log.topics()

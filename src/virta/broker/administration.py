@@ -144,8 +144,13 @@ def is_heads(value: Any) -> bool:
 
 def _topics(call: Call) -> Result:
     """The names of all topics that the client may do anything with."""
-    found = [name for name in call.log.topics(internal=True) if call.may_see(name)]
-    if not found and call.who == ANONYMOUS.name:
+    is_stranger = call.who == ANONYMOUS.name
+    found = [
+        name
+        for name in call.log.topics(internal=True)
+        if call.may_see(name) or (is_stranger and call.log.topic(name).config.public_write)
+    ]
+    if not found and is_stranger:
         # an empty list would read as if there were none
         raise denial(ANONYMOUS, Right.CONSUME, None, Decision(allowed=False, reason="no rule allows it"))
     return found, b""
