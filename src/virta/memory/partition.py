@@ -23,12 +23,14 @@ from virta.clock import Clock
 from virta.errors import Closed, Corrupt, HistoryChanged, NotFound, StorageFailed, VirtaError
 from virta.memory.dumper import Dumper
 from virta.memory.sources import newest_source
+from virta.memory.syncing import Syncing
 from virta.memory.tail import Budget, TailBuffer
 from virta.memory.turns import Turns
+from virta.memory.waiting import wait_for_files
 from virta.memory.wake import Watch, process_wakeups
 from virta.settings import Settings
 from virta.storage import statistics
-from virta.storage.commit import Append, Committer, Synced
+from virta.storage.commit import Append, Committer
 from virta.storage.files import Files, storage_error
 from virta.storage.filesystem import check_writable_place
 from virta.storage.layout import PartitionPaths
@@ -36,8 +38,6 @@ from virta.storage.segment import StoredBlock
 from virta.storage.view import Identity, Stretch, View
 from virta.types import Durability, Stats, Token
 
-# Rows synced one by one move the watermark at most so often.
-_MARK_SECONDS = 0.01
 # A scan begins with little, since a look-up wants one row, and reads four times as much at each step.
 _FIRST_READ_BYTES = 64 * 1024
 
@@ -65,7 +65,7 @@ class Partition:
         self._clock = clock
         self._dumper = dumper
         self.tail = TailBuffer(settings.tail_bytes_per_partition, budget)
-        self._watch = Watch(paths.root)
+        self.watch = Watch(paths.root)
         # reading side
         self._reading = _ReadingLock(self.paths.root)
         self._view = self._open_view(write=False)
@@ -73,18 +73,24 @@ class Partition:
         # writing side
         self._queue: deque[list[Append]] = deque()
         self._committing = threading.Lock()
-        self._turns = Turns(self._settle, self.sync)
         self._committer: Committer | None = None
-        self._syncing = threading.Lock()
-        self._synced_offset = -1
-        self._unmarked: Synced | None = None  # synced, not yet noted in the state record
-        self._mark_at = 0.0
-        self._unsynced_bytes = 0
-        self._unsynced_since: float | None = None
+        self._syncing = self._begin_syncing()
+        self._turns = Turns(self._settle, self.sync)
         self._failure: VirtaError | None = None
         self._closed: str | None = None
         self._shared: dict[str, Any] = {}
         self._recover_after_boot()
+
+    def _begin_syncing(self) -> Syncing:
+        return Syncing(
+            self.paths.root,
+            self.settings,
+            committing=self._committing,
+            committer=self.committer,
+            dump=self._dump,
+            expect=lambda: self._dumper.expect(self),
+            hurry=self._dumper.hurry,
+        )
 
     def _recover_after_boot(self) -> None:
         """Rows acknowledged at `disk` may be missing in the chain file, which is not synced.
@@ -138,7 +144,7 @@ class Partition:
         for append in appends:
             if append.error is not None:
                 raise append.error
-            self._note_unsynced(append.prepared.size)
+            self._syncing.note(append.prepared.size)
         if durability is Durability.DISK:
             self.sync(None if appends[-1].block is None else appends[-1].block.header.end_offset)
 
@@ -187,7 +193,7 @@ class Partition:
             stored = append.block
             if stored is not None:
                 self.tail.offer_one(stored)
-                self._note_unsynced(append.prepared.size)
+                self._syncing.note(append.prepared.size)
         finally:
             committing.release()
         return True
@@ -261,7 +267,7 @@ class Partition:
             self.tail.offer(committer.take_controls())
         if blocks:
             self.tail.offer(blocks)
-            self._note_unsynced(size)
+            self._syncing.note(size)
 
     def _commit_to_memory(self, committer: Committer, appends: list[Append]) -> None:
         """Stamp and show the rows; the dumper writes them. The lock is kept until it has."""
@@ -278,7 +284,7 @@ class Partition:
             return
         committer.promised = len(committer.waiting)
         self.tail.offer(blocks, on_disk=False)
-        process_wakeups().ring(self._watch)
+        process_wakeups().ring(self.watch)
         if committer.waiting_bytes() >= self.settings.dump_bytes:
             self._dump(committer)
         else:
@@ -340,7 +346,7 @@ class Partition:
             failure = self._failure or storage_error(error, self.paths.root, "writing rows from memory to")
             raise failure from error
         self.tail.dumped()
-        self._note_unsynced(size)
+        self._syncing.note(size)
 
     def _rows_lost(self, first: int, end: int, error: BaseException) -> None:
         """Rows that were acknowledged in memory could not be written, whoever tried to."""
@@ -353,58 +359,15 @@ class Partition:
         )
         self.tail.clear()
 
-    def _note_unsynced(self, size: int) -> None:
-        self._unsynced_bytes += size
-        if self._unsynced_since is None:
-            self._unsynced_since = time.monotonic()
-            self._dumper.expect(self)
-        elif self._unsynced_bytes >= self.settings.sync_bytes:
-            self._dumper.hurry()
-
     def sync(self, offset: int | None = None) -> None:
-        """Make rows durable on disk: up to the offset, or all there are. One sync serves all who wait."""
-        with self._syncing:
-            if offset is not None and self._synced_offset >= offset:
-                return
-            with self._committing:
-                committer = self.committer()
-                committer.check_not_failed()
-                if committer.waiting:
-                    self._dump(committer)
-                if offset is None:
-                    with self._as_storage_error("reading"):
-                        committer.view.refresh()
-                else:
-                    committer.room.expect_syncs()
-                covered = committer.position()
-                self._unsynced_bytes = 0
-                self._unsynced_since = None
-            try:
-                committer.sync_data(covered[0])
-            except OSError as error:
-                with self._committing:
-                    committer.mark_failed()
-                raise storage_error(error, covered[0].data_path, "syncing") from error
-            self._synced_offset = covered[1]
-            self._unmarked = covered
-            if offset is None or time.monotonic() >= self._mark_at:
-                self._mark()
-            else:
-                self._dumper.expect(self)
+        """Make rows durable on disk: up to the offset, or all there are."""
+        self._syncing.sync(offset)
 
-    def _mark(self) -> None:
-        """Move the watermark to what was synced last. (`_syncing` is held.)
-
-        An acknowledgement does not wait for it: what is synced above the watermark is
-        good, it is only looked at again after a power loss.
-        """
-        covered, self._unmarked = self._unmarked, None
-        if covered is None:
-            return
-        self._mark_at = time.monotonic() + _MARK_SECONDS
-        with self._committing, self._as_storage_error("noting what was synced in"):
-            if self._committer is not None:
-                self._committer.mark_synced(covered)
+    def background(self, now: float) -> float | None:
+        """The dumper's turn: write what waits in memory, sync what is due; seconds until there is more."""
+        if self._committer is not None and self._committer.waiting:
+            self.dump()
+        return self._syncing.background(now)
 
     @contextlib.contextmanager
     def _as_storage_error(self, doing: str) -> Iterator[None]:
@@ -412,22 +375,6 @@ class Partition:
             yield
         except OSError as error:
             raise storage_error(error, self.paths.root, doing) from error
-
-    def background(self, now: float) -> float | None:
-        """The dumper's turn: dump, sync what is due; seconds until there is more to do."""
-        if self._committer is not None and self._committer.waiting:
-            self.dump()
-        if self._unmarked is not None:
-            with self._syncing:
-                self._mark()
-        since = self._unsynced_since
-        if since is None:
-            return None
-        due = since + self.settings.sync_interval_seconds - now
-        if due <= 0 or self._unsynced_bytes >= self.settings.sync_bytes:
-            self.sync()
-            return None
-        return due
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -598,9 +545,9 @@ class Partition:
     def wait(self, offset: int, timeout: float | None) -> bool:
         """Wait until there is a row at the offset; False when the time is over."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        return process_wakeups().wait(self._watch, lambda: self._has_row(offset), deadline)
+        return process_wakeups().wait(self.watch, lambda: self.has_row(offset), deadline)
 
-    def _has_row(self, offset: int) -> bool:
+    def has_row(self, offset: int) -> bool:
         """Whether there is a row at the offset; if not, the next one to come will wake whoever waits."""
         if self.tail.end_offset > offset:
             return True
@@ -608,13 +555,13 @@ class Partition:
         with self._reading:
             self._check_open()
             active = self._view.active
-            wakeups.arm(self._watch, active.chain_path)
+            wakeups.arm(self.watch, active.chain_path)
             self._refresh()
             if self._view.next_offset > offset:
                 self._take_newest()
                 return True
             if self._view.active is not active:
-                wakeups.arm(self._watch, self._view.active.chain_path)
+                wakeups.arm(self.watch, self._view.active.chain_path)
             if self._view.next_offset < offset and self.tail.end_offset < offset:
                 raise HistoryChanged(
                     f"the log ends at offset {self._view.next_offset}, before {offset}, waited for",
@@ -636,7 +583,7 @@ class Partition:
     @staticmethod
     def wait_with_others(places: Sequence[tuple[Partition, int]], timeout: float | None) -> bool:
         """Wait until one of several partitions, all of one kind, has a row at its offset."""
-        return _wait_for_files(places, timeout)
+        return wait_for_files(places, timeout)
 
     def _take_newest(self) -> None:
         """Put the blocks that were waited for into the tail buffer, where their reader finds them."""
@@ -662,7 +609,7 @@ class Partition:
     @property
     def happenings(self) -> int:
         """Changes when something happens to the partition: told by notifications, not by looking."""
-        return self._watch.sequence
+        return self.watch.sequence
 
     def _check_present_sometimes(self) -> None:
         now = time.monotonic()
@@ -688,7 +635,7 @@ class Partition:
         known = self._view.state
         active = self._view.manifest.active
         synced = known.synced_offset if known.segment_base == active.base else active.base
-        return max(self._synced_offset, synced)
+        return max(self._syncing.offset, synced)
 
     @property
     def head(self) -> bytes:
@@ -770,10 +717,9 @@ class Partition:
         try:
             with self._as_storage_error("closing"):
                 self.dump()
-                if self._unsynced_since is not None and self._is_in_place():
+                if self._syncing.is_due and self._is_in_place():
                     self.sync()
-                with self._syncing:
-                    self._mark()
+                self._syncing.mark()
                 self._give_back()
         finally:
             self._let_go("the log was closed")
@@ -792,7 +738,7 @@ class Partition:
     def _let_go(self, why: str) -> None:
         with self._committing, self._reading:
             self._closed = why
-            process_wakeups().forget(self._watch)
+            process_wakeups().forget(self.watch)
             self.tail.clear()
             self._shared.clear()
             if self._committer is not None:
@@ -805,7 +751,7 @@ class Partition:
         """In a child: locks are not inherited, so let go of the parent's descriptors at once."""
         self._committing = threading.Lock()
         self._reading = _ReadingLock(self.paths.root)
-        self._syncing = threading.Lock()
+        self._syncing = self._begin_syncing()
         self.tail = TailBuffer(self.settings.tail_bytes_per_partition, Budget(0))
         self._closed = "the log was opened before a fork; open it again in the child"
         if self._committer is not None:
@@ -813,35 +759,6 @@ class Partition:
             self._committer.view.close()
             self._committer = None
         self._view.close()
-
-
-class _Together:
-    """What happened to several partitions, as one number that changes with each."""
-
-    def __init__(self, watches: Sequence[Watch]) -> None:
-        self._watches = watches
-
-    @property
-    def sequence(self) -> int:
-        return sum(watch.sequence for watch in self._watches)
-
-
-def wait_for_any(places: Sequence[tuple[Partition, int]], timeout: float | None) -> bool:
-    """Wait until one of these partitions has a row at its offset; False when the time is over."""
-    if len(places) == 1:
-        return places[0][0].wait(places[0][1], timeout)
-    return places[0][0].wait_with_others(places, timeout)
-
-
-def _wait_for_files(places: Sequence[tuple[Partition, int]], timeout: float | None) -> bool:
-    deadline = None if timeout is None else time.monotonic() + timeout
-    together = _Together([partition._watch for partition, _ in places])
-
-    def look() -> bool:
-        found = [partition._has_row(offset) for partition, offset in places]  # all of them are armed
-        return any(found)
-
-    return process_wakeups().wait(together, look, deadline)
 
 
 class _Writing:

@@ -135,6 +135,7 @@ class Committer:
         self.lock = PartitionLock(view.files, view.paths)
         self.holding = False  # the lock stays held while stamped blocks wait in memory
         self.recovered = False
+        self.is_closed = False
         self.waiting: list[tuple[Stamped, StoredBlock]] = []  # stamped, not yet written
         self.controls: list[StoredBlock] = []  # written, not yet shown to this process's readers
         self._producers: Producers | None = None
@@ -653,6 +654,7 @@ class Committer:
         )
 
     def close(self) -> None:
+        self.is_closed = True
         self.lock.close()
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from virta.errors import UsageError
 from virta.memory.partition import Partition as StoredPartition
-from virta.memory.partition import wait_for_any
+from virta.memory.waiting import wait_for_any
 from virta.metadata.schemas import user_schema
 from virta.requests import parse_moment
 from virta.topics.idle import Idle

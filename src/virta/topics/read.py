@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from virta.errors import NotFound, SchemaMismatch, UsageError
 from virta.memory.partition import Partition as StoredPartition
-from virta.memory.partition import wait_for_any
+from virta.memory.waiting import wait_for_any
 from virta.metadata.schemas import DELETED, suggest, unify
 from virta.requests import End, parse_moment
 from virta.storage.chain import Header

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from virta.errors import Denied, Locked, NotFound, UsageError, VirtaError
 from virta.memory.partition import Partition as StoredPartition
-from virta.memory.partition import wait_for_any
 from virta.memory.rewrite import Rewritten, event_of
+from virta.memory.waiting import wait_for_any
 from virta.metadata.catalog import Catalog, TopicRecord
 from virta.metadata.internal import check_not_internal
 from virta.metadata.schemas import DELETED, check_keys, evolve, stored_schema, user_schema, written_schema
