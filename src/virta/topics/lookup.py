@@ -1,15 +1,21 @@
 """One row by its key: the index leads to a block, the block says whether the key is there.
 
 Blocks that were looked into stay decoded, up to a bound: those of mapped segments hold no
-bytes of their own, only Arrow's view of them. As in reads of single columns their bytes are
-not hashed; `verify` does that.
+bytes of their own, only Arrow's view of them. The pages that look-ups have touched are let go
+of when there are too many: the system keeps them in its cache, they are only not this
+process's any more. As in reads of single columns bytes are not hashed; `verify` does that.
 """
 
 from __future__ import annotations
 
+import mmap
+import struct
+import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -28,18 +34,81 @@ _KEPT_BLOCKS = 16_384
 _KEPT_BYTES = 32 * 1024 * 1024
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAMES_BEFORE = 2  # _offset and _timestamp
+# Pages of files that may be in this process's memory, and after how many look-ups it is looked at:
+# each touches a few windows of 16 pages.
+_RESIDENT_BYTES = 320 * 1024 * 1024
+_LOOKED_AT_EVERY = 256
+_STATISTICS = Path("/proc/self/statm")
+
+# Numbers that memory holds as Python gives them: no Arrow scalar has to be made for each.
+_PLAIN = {
+    pa.int8(): "b",
+    pa.int16(): "h",
+    pa.int32(): "i",
+    pa.int64(): "q",
+    pa.uint8(): "B",
+    pa.uint16(): "H",
+    pa.uint32(): "I",
+    pa.uint64(): "Q",
+    pa.float32(): "f",
+    pa.float64(): "d",
+}
+_WIDE = (pa.large_string(), pa.large_binary())
+
+Reader = Callable[[int], Any]
 
 
 class _Block:
-    """A decoded block in the newest schema."""
+    """A decoded block in the newest schema, and how a row's values are had from it."""
 
-    __slots__ = ("batch", "columns", "keys", "size")
+    __slots__ = ("batch", "offsets", "readers", "size", "times")
 
-    def __init__(self, batch: pa.RecordBatch, keys: Sequence[int], size: int) -> None:
+    def __init__(self, batch: pa.RecordBatch, size: int) -> None:
+        columns = batch.columns
         self.batch = batch
-        self.columns = batch.columns
-        self.keys = [self.columns[place] for place in keys]
+        self.offsets = _reader(columns[0])
+        self.times = _reader(columns[1].view(pa.int64()))
+        self.readers = [_reader(column) for column in columns]
         self.size = size
+
+    def is_of(self, key: Key, places: Sequence[int], row: int) -> bool:
+        """Whether the row has the key."""
+        if key.plain is None:
+            return key.is_of([self.batch.column(place) for place in places], row)
+        return tuple([self.readers[place](row) for place in places]) == key.plain
+
+
+def _reader(column: pa.Array) -> Reader:
+    """Gives the column's value of a row as a Python object."""
+    kind = column.type
+    if not column.null_count:
+        form = _PLAIN.get(kind)
+        if form is not None:
+            values = _memory(column.buffers()[1], form)
+            return values.__getitem__ if not column.offset else lambda row: values[column.offset + row]
+        if kind in (pa.string(), pa.binary(), *_WIDE):
+            return _reader_of_bytes(column, is_text=kind in (pa.string(), pa.large_string()))
+    return partial(_value, column)
+
+
+def _reader_of_bytes(column: pa.Array, *, is_text: bool) -> Reader:
+    _, ends, data = column.buffers()
+    places = _memory(ends, "q" if column.type in _WIDE else "i")
+    values = memoryview(b"") if data is None else _memory(data, "B")
+    first = column.offset
+
+    def text(row: int) -> str:
+        return str(values[places[first + row] : places[first + row + 1]], "utf-8")
+
+    def plain(row: int) -> bytes:
+        return values[places[first + row] : places[first + row + 1]].tobytes()
+
+    return text if is_text else plain
+
+
+def _memory(buffer: pa.Buffer, form: str) -> memoryview:
+    whole = memoryview(buffer).cast("B")
+    return whole[: len(whole) - len(whole) % struct.calcsize(form)].cast(form)  # type: ignore[call-overload,no-any-return]
 
 
 class Moved(Exception):
@@ -54,6 +123,9 @@ class Lookup:
         self._schemas = schemas
         self._blocks: OrderedDict[tuple[int, int, int], _Block] = OrderedDict()
         self._bytes = 0
+        self._number = stored.identity.number
+        self._looked = 0
+        self._maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()  # that look-ups have read from
         self._schema: pa.Schema | None = None
         self._names: list[tuple[str, int]] = []
         self._keys: list[int] = []
@@ -75,12 +147,25 @@ class Lookup:
 
     def _find(self, index: KeyIndex, key: Key) -> Row | None:
         self._follow_schema()
+        self._looked += 1
+        if self._looked >= _LOOKED_AT_EVERY:
+            self._let_go_of_pages()
         for keys, marked in index.find(key.hash):
             place, row = keys.place(marked)
             found = self._block(keys, place)
-            if key.is_of(found.keys, row):
+            if found.is_of(key, self._keys, row):
                 return None if marked & DELETES else self._row(found, row)
         return None
+
+    def _let_go_of_pages(self) -> None:
+        self._looked = 0
+        try:
+            resident = int(_STATISTICS.read_bytes().split()[2]) * mmap.PAGESIZE
+        except OSError:
+            return  # this system does not tell
+        if resident > _RESIDENT_BYTES:
+            for each in list(self._maps):
+                each.madvise(mmap.MADV_DONTNEED)
 
     def rows(self, keys: Sequence[Key]) -> tuple[int, list[pa.RecordBatch | None]]:
         """The newest rows of several keys as batches of one row, and the offset they are the newest of."""
@@ -98,7 +183,7 @@ class Lookup:
         for keys, marked in index.find(key.hash):
             place, row = keys.place(marked)
             found = self._block(keys, place)
-            if key.is_of(found.keys, row):
+            if found.is_of(key, self._keys, row):
                 return None if marked & DELETES else found.batch.slice(row, 1)
         return None
 
@@ -119,7 +204,7 @@ class Lookup:
         assert self._schema is not None
         if keys.entry is None:
             batch = unify(keys.blocks[place].decode(), self._schema)
-            return _Block(batch, self._keys, 0)
+            return _Block(batch, 0)
         name = (*keys.key, place)
         found = self._blocks.get(name)
         if found is None:
@@ -147,18 +232,18 @@ class Lookup:
         header = segment.checked_header(place)
         stored = segment.read_run([header], segment.hash_before(place), verify=False)[0]
         batch = stored.decode()
-        is_mapped = (
-            not segment.entry.is_active and self._schemas.record.config.compression is Compression.NONE
-        )
-        size = 0 if is_mapped else max(header.length, batch.nbytes)
-        return _Block(unify(batch, self._schema), self._keys, size)
+        mapped: Any = getattr(stored.data, "obj", None)
+        if isinstance(mapped, mmap.mmap):
+            self._maps.add(mapped)
+            if self._schemas.record.config.compression is Compression.NONE:
+                return _Block(unify(batch, self._schema), 0)
+        return _Block(unify(batch, self._schema), max(header.length, batch.nbytes))
 
     def _row(self, found: _Block, row: int) -> Row:
-        columns = found.columns
-        stamp = columns[1].view(pa.int64())[row].as_py()
-        values = {name: _value(columns[place], row) for name, place in self._names}
-        moment = _EPOCH + timedelta(microseconds=stamp)
-        return Row(columns[0][row].as_py(), moment, values, False, self._stored.identity.number)
+        readers = found.readers
+        values = {name: readers[place](row) for name, place in self._names}
+        moment = _EPOCH + timedelta(microseconds=found.times(row))
+        return Row(found.offsets(row), moment, values, False, self._number)
 
 
 def _value(column: pa.Array, row: int) -> Any:

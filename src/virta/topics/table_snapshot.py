@@ -6,7 +6,12 @@ any are not read, nor are columns that nobody asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +22,13 @@ from virta.topics.live import LiveRows, row_starts
 from virta.topics.snapshot import ALL, Range, Run, TopicSnapshot, blocks_of, joined, reading
 
 _LEADING = (0, 1)
+# Batches are put together before they are filtered, until they are so many rows or so large: as much
+# as stays in the processor's cache.
+_GATHERED_ROWS = 8 * 1024
+_GATHERED_BYTES = 16 * 1024 * 1024
+# Threads that filter ahead, and how many pieces of a segment are done before any is asked to.
+_THREADS = min(4, os.cpu_count() or 1)
+_ALONE = 4
 
 
 class TableSnapshot(TopicSnapshot):
@@ -65,9 +77,8 @@ class TableSnapshot(TopicSnapshot):
             for run in runs:
                 for piece in _living_runs(run, starts, mask):
                     at = int(starts[piece.start])
-                    for batch in blocks_of(piece, self._stored_schema, read):
-                        yield _living(batch, mask[at : at + batch.num_rows])
-                        at += batch.num_rows
+                    batches = blocks_of(piece, self._stored_schema, read)
+                    yield from in_order(_filters(batches, mask[at:]))
 
 
 def _living_runs(run: Run, starts: np.ndarray, mask: Mask) -> Iterator[Run]:
@@ -80,6 +91,55 @@ def _living_runs(run: Run, starts: np.ndarray, mask: Mask) -> Iterator[Run]:
     changes = np.flatnonzero(np.diff(np.concatenate(([False], alive, [False])).astype(np.int8)))
     for start, stop in changes.reshape(-1, 2).tolist():
         yield run.part(run.start + start, run.start + stop)
+
+
+Work = Callable[[], pa.RecordBatch]
+
+
+def _filters(batches: Iterator[pa.RecordBatch], mask: Mask) -> Iterator[Work]:
+    """What gives the live rows of batches that follow each other, whose rows the mask begins with.
+
+    Filtering costs by the call more than by the row, so small batches are put together first.
+    """
+    held: list[pa.RecordBatch] = []
+    first = at = size = 0
+    for batch in batches:
+        rows = batch.num_rows
+        if rows >= _GATHERED_ROWS and held:
+            yield partial(_living_together, held, mask[first:at])
+            held, first, size = [], at, 0
+        held.append(batch)
+        at += rows
+        size += batch.nbytes
+        if at - first >= _GATHERED_ROWS or size >= _GATHERED_BYTES:
+            yield partial(_living_together, held, mask[first:at])
+            held, first, size = [], at, 0
+    if held:
+        yield partial(_living_together, held, mask[first:at])
+
+
+def _living_together(batches: Sequence[pa.RecordBatch], mask: Mask) -> pa.RecordBatch:
+    return _living(batches[0] if len(batches) == 1 else pa.concat_batches(batches), mask)
+
+
+def in_order(work: Iterator[Work]) -> Iterator[pa.RecordBatch]:
+    """The results of pieces of work, in their order, a few of them done ahead by other threads.
+
+    Arrow does not hold the interpreter while it computes. A read that is over soon has no threads.
+    """
+    for piece in itertools.islice(work, _ALONE):
+        yield piece()
+    first = next(work, None)
+    if first is None:
+        return
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="virta-table") as pool:
+        waiting = deque([pool.submit(first)])
+        for piece in work:
+            waiting.append(pool.submit(piece))
+            if len(waiting) > 2 * _THREADS:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def _living(batch: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
