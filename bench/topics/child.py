@@ -59,8 +59,11 @@ def compact(directory: Path) -> dict[str, Any]:
 
 
 def table(directory: Path) -> dict[str, Any]:
+    import pyarrow as pa
+
     import virta
 
+    pa.array([0])  # the first array brings pandas along, where that is installed: no part of a table's cost
     with virta.open(directory, create=False) as log:
         topic = log.topic(TOPIC)
         start = time.perf_counter()
