@@ -137,6 +137,7 @@ class KeyScan:
         """Take in the keys of the segment that is appended to; none of its rows go."""
         for start, stop in portions(row_starts(segment, count)):
             self._look(segment, start, stop, None)
+            segment.let_go_of_pages()
 
     def look(self, segment: Segment) -> Found:
         starts = row_starts(segment, segment.entry.blocks)
@@ -144,6 +145,7 @@ class KeyScan:
         found = Found(segment=segment, live=np.zeros(0, np.uint8), starts=starts)
         for start, stop in portions(starts):
             self._look(segment, start, stop, (found, live))
+            segment.let_go_of_pages()
         found.live = np.packbits(live)
         found.dead = int(len(live) - np.count_nonzero(live))
         return found

@@ -57,6 +57,8 @@ JOINED_BYTES = 1024 * 1024
 # Blocks read at once, and bytes gathered before they are written.
 _READ_BYTES = 8 * 1024 * 1024
 _WRITE_BYTES = 4 * 1024 * 1024
+# Mapped bytes that are read before their pages leave this process's memory.
+_RESIDENT_BYTES = 64 * 1024 * 1024
 # Offsets that one block covers: its header has 32 bits for them.
 _SPAN_LIMIT = 1 << 31
 # Repeated by every later segment, so nobody asks the old ones.
@@ -185,6 +187,7 @@ class Rewriter:
         self._chain_path = paths.root / f".{paths.chain(entry.base).name}.{mark}"
         self._records = bytearray()
         self._rewritten = False
+        self._read = 0  # bytes since pages were let go of
         self._head = entry.previous_hash
         self._pending = _Pending()
         self._out = _Output(files, self._data_path)
@@ -246,7 +249,11 @@ class Rewriter:
                 else:
                     self._take_rows(stored, self._keep(number, index, stored))
                 self._advance(stored.header.length)
+                self._read += stored.header.length
             at += len(blocks)
+            if self._read >= _RESIDENT_BYTES:
+                source.let_go_of_pages()
+                self._read = 0
         head = self._pending.head or self._head
         if head != source.entry.last_hash:
             raise Corrupt(

@@ -157,6 +157,11 @@ class Segment:
             self._data_map = self._files.map(self.data_descriptor, whole)
             self._mapped = whole
 
+    def let_go_of_pages(self) -> None:
+        """Mapped pages leave this process's memory, not the system's cache: a read brings them back."""
+        if self._data_map is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self._data_map.madvise(mmap.MADV_DONTNEED)
+
     def read_chain(self, at: int, length: int) -> bytes:
         if self._chain_map is not None:
             return self._chain_map[at : at + length]

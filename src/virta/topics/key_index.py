@@ -39,6 +39,8 @@ _RECENT_ROWS = 32_768
 _JOIN_RATIO = 4
 # From so many entries on, a piece is entered by the first 16 bits of the hash.
 _LARGE = 16_384
+# Bytes of a segment whose keys are read at once.
+_PIECE_BYTES = 64 * 1024 * 1024
 # Text of more bytes than this is put together with offsets of 64 bits.
 _WIDE_BYTES = 1 << 30
 
@@ -87,8 +89,14 @@ class KeyColumns:
 
     def of_runs(self, runs: Sequence[Run], first: int) -> KeyRows | None:
         """The keys of all rows of some runs, which are one behind the other."""
-        batches = [batch for run in runs for batch in blocks_of(run, self.schema, self._columns)]
-        return self._rows(batches, first)
+        parts: list[KeyRows] = []
+        for piece in (piece for run in runs for piece in _pieces(run)):
+            rows = self._rows(list(blocks_of(piece, self.schema, self._columns)), first)
+            if rows is not None:
+                parts.append(rows)
+                first += len(rows.hashes)
+            piece.segment.let_go_of_pages()
+        return _together(parts) if parts else None
 
     def read(self, runs: Sequence[Run]) -> list[pa.Array]:
         """The key columns of all rows of some runs, and nothing else."""
@@ -108,6 +116,20 @@ class KeyColumns:
         )
         mask = deleted.to_numpy(zero_copy_only=False)
         return KeyRows(first=first, hashes=hash_columns(columns), deleted=mask, columns=columns)
+
+
+def _pieces(run: Run) -> Iterator[Run]:
+    """Stretches of a run of some dozens of mebibytes: so much is in this process's memory at a time."""
+    if run.start >= run.stop:
+        return
+    raw = run.segment.read_chain(run.start * HEADER_SIZE, (run.stop - run.start) * HEADER_SIZE)
+    lengths = np.cumsum(chain.as_array(raw)["length"].astype(np.int64))
+    at = 0
+    while at < len(lengths):
+        before = int(lengths[at - 1]) if at else 0
+        stop = max(at + 1, int(lengths.searchsorted(before + _PIECE_BYTES, side="right")))
+        yield run.part(run.start + at, run.start + stop)
+        at = stop
 
 
 def alike(first: pa.Array, second: pa.Array) -> tuple[pa.Array, pa.Array]:

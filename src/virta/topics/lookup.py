@@ -1,9 +1,11 @@
 """One row by its key: the index leads to a block, the block says whether the key is there.
 
 Blocks that were looked into stay decoded, up to a bound: those of mapped segments hold no
-bytes of their own, only Arrow's view of them. The pages that look-ups have touched are let go
-of when there are too many: the system keeps them in its cache, they are only not this
-process's any more. As in reads of single columns bytes are not hashed; `verify` does that.
+bytes of their own, only Arrow's view of them. While few pages of files are in this process's
+memory, values are taken from the mapping. Once there are many, every look-up would bring in
+others, each with its neighbours, so the pages are let go of and values are read from the file
+instead: slower than from a page that is there, faster than bringing one in. As in reads of
+single columns bytes are not hashed; `verify` does that.
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ import pyarrow as pa
 
 from virta.memory.partition import Partition as StoredPartition
 from virta.metadata.schemas import DELETED, unify
+from virta.storage.files import Files
 from virta.storage.key_index import DELETES
-from virta.topics.key_index import KeyIndex, SegmentKeys, index_of
+from virta.storage.segment import Segment
+from virta.topics.key_index import KeyIndex, SegmentKey, SegmentKeys, index_of
 from virta.topics.key_values import Key
 from virta.topics.read import Row
 from virta.topics.schema import SchemaSource
@@ -34,10 +38,10 @@ _KEPT_BLOCKS = 16_384
 _KEPT_BYTES = 32 * 1024 * 1024
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAMES_BEFORE = 2  # _offset and _timestamp
-# Pages of files that may be in this process's memory, and after how many look-ups it is looked at:
-# each touches a few windows of 16 pages.
-_RESIDENT_BYTES = 320 * 1024 * 1024
-_LOOKED_AT_EVERY = 256
+# Pages of files that may have come into this process's memory, and after how many look-ups, or blocks
+# decoded, it is looked at: each touches up to ten windows of 16 pages.
+_RESIDENT_BYTES = 160 * 1024 * 1024
+_LOOKED_AT_EVERY = 128
 _STATISTICS = Path("/proc/self/statm")
 
 # Numbers that memory holds as Python gives them: no Arrow scalar has to be made for each.
@@ -54,8 +58,35 @@ _PLAIN = {
     pa.float64(): "d",
 }
 _WIDE = (pa.large_string(), pa.large_binary())
+_TEXTS = (pa.string(), pa.large_string())
+_BYTES = (*_TEXTS, pa.binary(), pa.large_binary())
 
 Reader = Callable[[int], Any]
+
+
+def _resident_bytes() -> int:
+    """Pages of files in this process's memory; 0 where the system does not tell."""
+    try:
+        return int(_STATISTICS.read_bytes().split()[2]) * mmap.PAGESIZE
+    except OSError:
+        return 0
+
+
+class _File:
+    """A data file to read values from; `base` is where its mapping begins in memory."""
+
+    def __init__(self, files: Files, path: Path, mapped: mmap.mmap) -> None:
+        self.descriptor = files.open(path)
+        self.pread = files.pread
+        self.base = pa.py_buffer(mapped).address
+        self.end = self.base + len(mapped)
+        weakref.finalize(self, files.close, self.descriptor)
+
+    def place(self, buffer: pa.Buffer | None) -> int | None:
+        """Where the buffer's bytes are in the file, if they are of it."""
+        if buffer is None or not self.base <= buffer.address <= self.end - buffer.size:
+            return None
+        return int(buffer.address - self.base)
 
 
 class _Block:
@@ -63,12 +94,12 @@ class _Block:
 
     __slots__ = ("batch", "offsets", "readers", "size", "times")
 
-    def __init__(self, batch: pa.RecordBatch, size: int) -> None:
+    def __init__(self, batch: pa.RecordBatch, size: int, file: _File | None = None) -> None:
         columns = batch.columns
         self.batch = batch
-        self.offsets = _reader(columns[0])
-        self.times = _reader(columns[1].view(pa.int64()))
-        self.readers = [_reader(column) for column in columns]
+        self.times = _reader(columns[1].view(pa.int64()), file)
+        self.readers = [_reader(column, file) for column in columns]
+        self.offsets = self.readers[0]
         self.size = size
 
     def is_of(self, key: Key, places: Sequence[int], row: int) -> bool:
@@ -78,17 +109,46 @@ class _Block:
         return tuple([self.readers[place](row) for place in places]) == key.plain
 
 
-def _reader(column: pa.Array) -> Reader:
+def _reader(column: pa.Array, file: _File | None) -> Reader:
     """Gives the column's value of a row as a Python object."""
     kind = column.type
-    if not column.null_count:
-        form = _PLAIN.get(kind)
-        if form is not None:
-            values = _memory(column.buffers()[1], form)
-            return values.__getitem__ if not column.offset else lambda row: values[column.offset + row]
-        if kind in (pa.string(), pa.binary(), *_WIDE):
-            return _reader_of_bytes(column, is_text=kind in (pa.string(), pa.large_string()))
-    return partial(_value, column)
+    form = _PLAIN.get(kind)
+    is_bytes = kind in _BYTES
+    if (form is None and not is_bytes) or column.buffers()[0] is not None:
+        return partial(_value, column)
+    found = None if file is None else _reader_of_file(column, form, file)
+    if found is not None:
+        return found
+    if form is None:
+        return _reader_of_bytes(column, is_text=kind in _TEXTS)
+    values = _memory(column.buffers()[1], form)
+    return values.__getitem__ if not column.offset else lambda row: values[column.offset + row]
+
+
+def _reader_of_file(column: pa.Array, form: str | None, file: _File) -> Reader | None:
+    """As `_reader`, from the file; None where the column's bytes are not of it."""
+    places = [file.place(buffer) for buffer in column.buffers()[1:]]
+    first = places[0]
+    if first is None or places[-1] is None:
+        return None
+    descriptor, pread = file.descriptor, file.pread
+    if form is not None:
+        unpack = struct.Struct(f"<{form}").unpack
+        size = struct.calcsize(f"<{form}")
+        at = first + column.offset * size
+        # the file is named as well, so that it stays open as long as it is read from
+        return lambda row, _=file: unpack(pread(descriptor, size, at + row * size))[0]  # type: ignore[misc]
+    ends = struct.Struct("<qq" if column.type in _WIDE else "<ii")
+    width, data = ends.size // 2, places[-1]
+    at = first + column.offset * width
+    is_text = column.type in _TEXTS
+
+    def read(row: int, _: _File = file) -> Any:
+        start, stop = ends.unpack(pread(descriptor, 2 * width, at + row * width))
+        found = pread(descriptor, stop - start, data + start)
+        return found.decode() if is_text else found
+
+    return read
 
 
 def _reader_of_bytes(column: pa.Array, *, is_text: bool) -> Reader:
@@ -125,6 +185,9 @@ class Lookup:
         self._bytes = 0
         self._number = stored.identity.number
         self._looked = 0
+        self._resident = _resident_bytes()  # libraries, and what others have mapped
+        self._from_files = False
+        self._files: weakref.WeakValueDictionary[SegmentKey, _File] = weakref.WeakValueDictionary()
         self._maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()  # that look-ups have read from
         self._schema: pa.Schema | None = None
         self._names: list[tuple[str, int]] = []
@@ -147,7 +210,8 @@ class Lookup:
 
     def _find(self, index: KeyIndex, key: Key) -> Row | None:
         self._follow_schema()
-        self._looked += 1
+        if not self._from_files:
+            self._looked += 1
         if self._looked >= _LOOKED_AT_EVERY:
             self._let_go_of_pages()
         for keys, marked in index.find(key.hash):
@@ -159,13 +223,13 @@ class Lookup:
 
     def _let_go_of_pages(self) -> None:
         self._looked = 0
-        try:
-            resident = int(_STATISTICS.read_bytes().split()[2]) * mmap.PAGESIZE
-        except OSError:
-            return  # this system does not tell
-        if resident > _RESIDENT_BYTES:
+        if _resident_bytes() - self._resident > _RESIDENT_BYTES:
             for each in list(self._maps):
                 each.madvise(mmap.MADV_DONTNEED)
+            if not self._from_files:
+                self._from_files = True
+                self._blocks.clear()
+                self._bytes = 0
 
     def rows(self, keys: Sequence[Key]) -> tuple[int, list[pa.RecordBatch | None]]:
         """The newest rows of several keys as batches of one row, and the offset they are the newest of."""
@@ -236,8 +300,23 @@ class Lookup:
         if isinstance(mapped, mmap.mmap):
             self._maps.add(mapped)
             if self._schemas.record.config.compression is Compression.NONE:
-                return _Block(unify(batch, self._schema), 0)
+                return _Block(unify(batch, self._schema), 0, self._file(segment, mapped))
         return _Block(unify(batch, self._schema), max(header.length, batch.nbytes))
+
+    def _file(self, segment: Segment, mapped: mmap.mmap) -> _File | None:
+        """What to read values from, once they are not taken from the mapping."""
+        if not self._from_files:
+            return None
+        self._looked += 1
+        entry = segment.entry
+        known = self._files.get((entry.base, entry.generation))
+        if known is None or known.end - known.base != len(mapped):
+            try:
+                known = _File(self._stored.files, segment.data_path, mapped)
+            except OSError:
+                return None  # it was rewritten meanwhile; its mapping is still good
+            self._files[entry.base, entry.generation] = known
+        return known
 
     def _row(self, found: _Block, row: int) -> Row:
         readers = found.readers
