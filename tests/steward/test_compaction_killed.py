@@ -7,8 +7,10 @@ done, as if the process were gone.
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,36 +22,29 @@ from virta.steward.steward import Steward
 from virta.storage.files import Bytes
 from virta.testing.files import FilesTwin
 
+KILLED = 99
 READING = {"open", "pread", "size", "map", "stat", "names", "lock"}
 
 
-class Killed(BaseException):
-    """Not an Exception: nobody may catch it and go on."""
-
-
 class DyingFiles(FilesTwin):
-    """Dies at the n-th change."""
+    """The process is gone at the n-th change from when counting began."""
 
     def __init__(self) -> None:
         super().__init__()
         self.left: int | None = None
-        self.is_dead = False
 
     def _touch(self, kind: str, path: Path, act: Callable[[], Any]) -> Any:
-        if self.is_dead and kind not in READING:
-            raise Killed
         if self.left is not None and kind not in READING:
             self.left -= 1
             if self.left < 0:
-                self.is_dead = True
-                raise Killed
+                os._exit(KILLED)
         return act()
 
-    def pwrite(self, descriptor: int, data: Bytes, position: int, /) -> int:
-        if self.left == 0 and not self.is_dead:
-            half = memoryview(data)[: len(data) // 2]
-            self._real.pwritev(descriptor, [half], position)
-        return super().pwrite(descriptor, data, position)
+    def _write(self, descriptor: int, parts: Sequence[Bytes], position: int) -> int:
+        if self.left == 0:
+            data = b"".join(parts)
+            self._real.pwrite(descriptor, data[: len(data) // 2], position)
+        return super()._write(descriptor, parts, position)
 
 
 def fill(log: Log) -> None:
@@ -80,20 +75,27 @@ def looked_at(log: Log) -> dict[str, Any]:
     }
 
 
-def steward(path: Path, files: DyingFiles, at: int | None) -> bool:
-    """One forced round over a log; whether it was killed."""
-    log = Log(path, files=files, create=False)
-    try:
-        files.left = at
-        report = Steward(log).run_once(force=True)
-        assert report.ok, report.partitions
-        return False
-    except Killed:
-        return True
-    finally:
-        if not files.is_dead:
+def steward(path: Path, at: int) -> bool:
+    """One forced round over a log in a process of its own; whether it was killed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads: it opens a log anew
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            files = DyingFiles()
+            log = Log(path, files=files, create=False)
+            log.topic("users")
+            files.left = at
+            report = Steward(log).run_once(force=True)
             files.left = None
             log.close()
+            code = 0 if report.ok else 1
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, KILLED), (at, code)
+    return code == KILLED
 
 
 @pytest.fixture
@@ -111,7 +113,7 @@ def test_compaction_killed_at_every_change(filled: Path, tmp_path: Path) -> None
     while was_killed:
         path = tmp_path / str(at)
         shutil.copytree(filled, path)
-        was_killed = steward(path, DyingFiles(), at)
+        was_killed = steward(path, at)
         with virta.open(path) as log:
             topic = log.topic("users")
             found = looked_at(log)
