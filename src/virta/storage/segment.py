@@ -35,6 +35,8 @@ _SMALLEST_BLOCK = 384
 # The active file is mapped again when so much more of it was synced: a mapping costs some calls.
 _MAPPED_STEP_BYTES = 4 * 1024 * 1024
 _CHECKED_AT_ONCE = 4 * 1024 * 1024
+# Mapped bytes that are hashed before their pages leave this process's memory.
+_RESIDENT_BYTES = 64 * 1024 * 1024
 # A read larger than this is held against the file's size before memory is set aside for it.
 _BELIEVED_BYTES = 64 * 1024 * 1024
 
@@ -321,9 +323,14 @@ class Segment:
 
     def check_blocks(self) -> None:
         """Hash every block of a sealed segment; Corrupt at the first that is not whole."""
-        at = 0
+        at = size = 0
         while at < self.entry.blocks:
-            at += len(self.read_blocks(at, self.entry.blocks, max_bytes=_CHECKED_AT_ONCE))
+            blocks = self.read_blocks(at, self.entry.blocks, max_bytes=_CHECKED_AT_ONCE)
+            at += len(blocks)
+            size += sum(stored.header.length for stored in blocks)
+            if size >= _RESIDENT_BYTES:
+                self.let_go_of_pages()
+                size = 0
 
     def _whole_data(self, at: int, length: int) -> Any:
         """Exactly these bytes. Place and length are outside the hash, so they are not believed."""

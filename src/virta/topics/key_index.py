@@ -122,8 +122,7 @@ def _pieces(run: Run) -> Iterator[Run]:
     """Stretches of a run of some dozens of mebibytes: so much is in this process's memory at a time."""
     if run.start >= run.stop:
         return
-    raw = run.segment.read_chain(run.start * HEADER_SIZE, (run.stop - run.start) * HEADER_SIZE)
-    lengths = np.cumsum(chain.as_array(raw)["length"].astype(np.int64))
+    lengths = np.cumsum(run.segment.header_array(run.start, run.stop)["length"].astype(np.int64))
     at = 0
     while at < len(lengths):
         before = int(lengths[at - 1]) if at else 0

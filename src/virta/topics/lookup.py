@@ -22,11 +22,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from virta.errors import Corrupt
 from virta.memory.partition import Partition as StoredPartition
 from virta.metadata.schemas import DELETED, unify
 from virta.storage.files import Files
 from virta.storage.key_index import DELETES
 from virta.storage.segment import Segment
+from virta.storage.structure import check_structure
 from virta.topics.key_index import KeyIndex, SegmentKey, SegmentKeys, index_of
 from virta.topics.key_values import Key
 from virta.topics.read import Row
@@ -115,6 +117,7 @@ def _reader(column: pa.Array, file: _File | None) -> Reader:
     form = _PLAIN.get(kind)
     is_bytes = kind in _BYTES
     if (form is None and not is_bytes) or column.buffers()[0] is not None:
+        check_structure((column,))
         return partial(_value, column)
     found = None if file is None else _reader_of_file(column, form, file)
     if found is not None:
@@ -207,6 +210,16 @@ class Lookup:
                     return self._find(index, key)
                 except Moved:
                     continue
+                except (struct.error, IndexError, UnicodeDecodeError) as error:
+                    raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> Corrupt:
+        identity = self._stored.identity
+        return Corrupt(
+            f"a row that was looked up cannot be read: {error}",
+            topic=identity.topic,
+            partition=identity.number,
+        )
 
     def _find(self, index: KeyIndex, key: Key) -> Row | None:
         self._follow_schema()
@@ -241,6 +254,8 @@ class Lookup:
                     return index.next_offset, [self._find_batch(index, key) for key in keys]
                 except Moved:
                     continue
+                except (struct.error, IndexError, UnicodeDecodeError) as error:
+                    raise self._damaged(error) from error
 
     def _find_batch(self, index: KeyIndex, key: Key) -> pa.RecordBatch | None:
         self._follow_schema()
@@ -295,6 +310,7 @@ class Lookup:
                 raise Moved
         header = segment.checked_header(place)
         stored = segment.read_run([header], segment.hash_before(place), verify=False)[0]
+        stored.is_checked = True  # readers stay inside by themselves; what has none is looked at there
         batch = stored.decode()
         mapped: Any = getattr(stored.data, "obj", None)
         if isinstance(mapped, mmap.mmap):
