@@ -71,8 +71,10 @@ class Ack(NamedTuple):
     """What an append is told: where its rows are and how safe they are.
 
     For zero rows `last_offset` is `first_offset - 1`. `duplicate` says that a named
-    producer had sent these rows before and nothing was written again. (A named tuple:
-    one is made for every row that is appended alone.)
+    producer had sent these rows before and nothing was written again. `acks` says who has
+    them: "leader" (this log), "all" (every replica in step; a broker alone is all), or "none":
+    nobody was waited for, the offsets are not known, and `durability` is what is meant to
+    come. (A named tuple: one is made for every row that is appended alone.)
     """
 
     partition: int
@@ -81,6 +83,7 @@ class Ack(NamedTuple):
     head: str
     durability: Durability
     duplicate: bool = False
+    acks: str = "leader"
 
     @property
     def rows(self) -> int:

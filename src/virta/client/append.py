@@ -14,6 +14,7 @@ from virta.metadata.schemas import written_schema
 from virta.storage.commit import Append, RowsAlreadyThere, TopicChanged
 from virta.topics.append import Appender, Form
 from virta.topics.writer import Writer
+from virta.types import Ack
 
 # Batches of a writer on their way: enough to keep broker and network busy, few enough to hold twice.
 _WINDOW_BYTES = 8 * 1024 * 1024
@@ -28,6 +29,17 @@ class RemoteAppender(Appender):
     def _take(self, record: TopicRecord) -> Form:
         self._form = form = WireForm(record, written_schema(self._schemas.version(record.schema_version)))
         return form
+
+    def _append_one(self, prepared: Any, record: TopicRecord) -> Ack:
+        return self._marked(super()._append_one(prepared, record))
+
+    def _ack(self, appends: list[Append], record: TopicRecord) -> Ack:
+        return self._marked(super()._ack(appends, record))
+
+    def _marked(self, ack: Ack) -> Ack:
+        """With what was asked for: who has the rows when it comes back."""
+        acks = self.stored.wire.address.acks
+        return ack if acks == "leader" else ack._replace(acks=acks)
 
     def pipelined(self, form: Form, batch: Any, producer: int, epoch: int, sequence: int) -> _OnItsWay:
         """Send a batch without waiting for its acknowledgement."""

@@ -17,7 +17,7 @@ class SpreadAck(Ack):
     @classmethod
     def of(cls, parts: Sequence[Ack]) -> SpreadAck:
         duplicate = all(part.duplicate for part in parts)
-        made = cls(-1, -1, -1, "", parts[0].durability, duplicate)
+        made = cls(-1, -1, -1, "", parts[0].durability, duplicate, parts[0].acks)
         made._parts = tuple(parts)
         return made
 

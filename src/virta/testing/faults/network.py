@@ -35,7 +35,7 @@ from virta.testing.faults.report import Report
 from virta.testing.faults.scratch import scratch
 from virta.testing.proxy import Proxy
 
-ROUND_SECONDS = 6.0
+ROUND_SECONDS = 12.0
 PARTITIONS = 2
 PRODUCERS = 4
 CONSUMERS = 3
@@ -79,8 +79,8 @@ class Chaos:
             ("brokers killed", functools.partial(self._restart, signal.SIGKILL)),
             ("brokers stopped", functools.partial(self._restart, signal.SIGTERM)),
         ]
-        weights = [4, 4, 3, 2, 2, 2, 1, 1]
-        must = ["brokers killed", "brokers stopped"]
+        weights = [4, 4, 3, 2, 2, 2, 2, 1]
+        must = ["brokers stopped", "brokers killed"]
         while time.monotonic() < end:
             time.sleep(self.rng.uniform(0.02, 0.3))
             name, act = self.rng.choices(acts, weights)[0]
