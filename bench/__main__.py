@@ -52,6 +52,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="served: only against this peer; may be repeated",
     )
+    made.add_argument(
+        "--seconds", type=float, default=15.0, help="served: how long a steady rate is held (default 15)"
+    )
     made.add_argument("--rounds", type=int, help=f"default: {ROUNDS}, quick: {QUICK_ROUNDS}")
     made.add_argument(
         "--scale",
@@ -76,7 +79,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         served_contenders.choose(chosen.peer)
     rounds = chosen.rounds or (QUICK_ROUNDS if chosen.quick else ROUNDS)
     scale = chosen.scale or (QUICK_SCALE if chosen.quick else 1.0)
-    options = Options(directory=chosen.directory, quick=chosen.quick, rounds=rounds, scale=scale)
+    options = Options(
+        directory=chosen.directory,
+        quick=chosen.quick,
+        rounds=rounds,
+        scale=scale,
+        seconds=chosen.seconds,
+    )
     bench = Bench(options, report.show)
     chosen.directory.mkdir(parents=True, exist_ok=True)
     facts = {

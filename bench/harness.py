@@ -145,6 +145,7 @@ class Options:
     quick: bool = False
     rounds: int = 5
     scale: float = 1.0  # of the rows and keys that a workload names
+    seconds: float = 15.0  # of what runs at a steady rate
 
 
 class Bench:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from bench import machine
 from bench.harness import Bench, Runner, Sample, Unavailable, expect_rows
 from bench.served.peers.contract import Client, Peer, Server
 
@@ -16,6 +17,7 @@ from bench.served.peers.contract import Client, Peer, Server
 MODULES = {"virta": "virta", "redis": "redis", "redis packed": "redis", "nats": "nats", "kafka": "kafka"}
 NAMES = ("virta", "redis", "nats", "kafka")
 _numbers = itertools.count(1)
+_MEMORY_BYTES = 3 << 30  # what a workload writes, and more
 
 
 @functools.cache
@@ -82,8 +84,14 @@ class Field:
         return run(self.get(name))
 
 
+@functools.cache
+def _touch_memory() -> None:
+    machine.touch_memory(_MEMORY_BYTES)
+
+
 @contextmanager
 def field_of(bench: Bench) -> Iterator[Field]:
+    _touch_memory()
     with ExitStack() as stack:
         yield Field(bench, stack)
 

@@ -63,18 +63,16 @@ def produce(bench: Bench) -> None:
     count = 100 if bench.quick else 300
     with field_of(bench) as field:
         for form in FORMS:
-            _produced(bench, field, form, count, 1)
+            produced(bench, field, form, count, 1)
 
 
-def _produced(bench: Bench, field: Field, form: str, count: int, partitions: int) -> None:
+def produced(bench: Bench, field: Field, form: str, count: int, partitions: int) -> None:
     bench.compete(
         Contest(
             workload="produce" if partitions == 1 else "partitions",
             title=f"produce {count * BATCH_ROWS:,} rows, {_partitions(partitions)}, {form}",
             conditions=f"durability os; one connection; {WORDS[form]}",
-            runners=field.runners(
-                lambda served: _time_produce(served, form, count, partitions), _names(form)
-            ),
+            runners=field.runners(lambda served: time_produce(served, form, count, partitions), _names(form)),
             targets=BATCH_TARGETS if form == "ready" else ROW_TARGETS,
         )
     )
@@ -88,7 +86,7 @@ def _partitions(count: int) -> str:
     return "1 partition" if count == 1 else f"{count} partitions"
 
 
-def _time_produce(served: Served, form: str, count: int, partitions: int) -> Sample:
+def time_produce(served: Served, form: str, count: int, partitions: int) -> Sample:
     make, send = FORMS[form]
     stream = served.fresh(partitions)
     with served.client(stream, partitions) as client:
@@ -108,14 +106,14 @@ def consume(bench: Bench) -> None:
     """What was produced, from its first row, by one client."""
     count = 100 if bench.quick else 300
     with field_of(bench) as field:
-        filled = _filled(count)
-        _consumed(bench, field, count, "Arrow", lambda served: _time_arrow(served, filled(served), count))
+        stream = filled(count)
+        _consumed(bench, field, count, "Arrow", lambda served: time_consume(served, stream(served), count))
         _consumed(
-            bench, field, count, "Python objects", lambda served: _time_rows(served, filled(served), count)
+            bench, field, count, "Python objects", lambda served: _time_rows(served, stream(served), count)
         )
 
 
-def _filled(count: int) -> Callable[[Served], str]:
+def filled(count: int) -> Callable[[Served], str]:
     """A stream with rows in it, made with the contender's first turn."""
     streams: dict[str, str] = {}
 
@@ -145,7 +143,7 @@ def _consumed(bench: Bench, field: Field, count: int, into: str, run: Callable[[
     )
 
 
-def _time_arrow(served: Served, stream: str, count: int) -> Sample:
+def time_consume(served: Served, stream: str, count: int) -> Sample:
     with served.client(stream) as client:
         start = time.perf_counter()
         table = client.consume(count * BATCH_ROWS)

@@ -2,8 +2,9 @@
 
 Everything here runs in the event loop. A commit is made there too, as long as nobody else
 holds the partition: writing to the page cache takes microseconds, handing over to a thread
-more. Where it would have to wait (another process at work, a sync to the disk) it goes to a
-thread, and what comes meanwhile gathers for the one after it.
+more. Where it would have to wait (another process at work, a sync to the disk), and where
+there is much to hash and to write, it goes to a thread, and what comes meanwhile gathers for
+the one after it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ from virta.types import Durability
 
 # Bytes of one commit: bounds the time that the event loop, or another process, is kept waiting.
 COMMIT_BYTES = 8 * 1024 * 1024
+# Commits of so many bytes are made in a thread: hashing and writing let go of the interpreter, and
+# the event loop takes in what comes meanwhile.
+THREAD_BYTES = 256 * 1024
 
 Answer = Callable[[Append], None]
 
@@ -85,12 +89,19 @@ class Desk:
             orders = self._next()
             appends = [order.append for order in orders]
             durability = self.topic.schemas.record.config.durability
-            if durability is not Durability.DISK and self.stored.append_now(appends, durability):
+            if self._is_quick(appends, durability) and self.stored.append_now(appends, durability):
                 self._tell(orders)
             else:
                 self._busy = True
                 working = self._loop.run_in_executor(self._threads, self._append, appends, durability)
                 working.add_done_callback(functools.partial(self._after, orders))
+
+    @staticmethod
+    def _is_quick(appends: list[Append], durability: Durability) -> bool:
+        """Whether committing them takes less time than handing them to a thread and back."""
+        if durability is Durability.DISK:
+            return False
+        return sum([append.prepared.size for append in appends]) < THREAD_BYTES
 
     def _next(self) -> list[Order]:
         """The orders of one commit, in the order they came."""

@@ -22,6 +22,7 @@ import struct
 
 import pyarrow as pa
 
+from virta.broker.single import SingleRows
 from virta.errors import Corrupt, SchemaMismatch, TooLarge, UsageError
 from virta.metadata.schemas import written_schema
 from virta.storage import block, encode, message
@@ -44,6 +45,7 @@ class Intake:
         self._columns = pa.schema([])
         self._known: message.KnownLayout | None = None
         self._shape = (0, 0)  # bytes of nodes and of buffers that the columns take
+        self._singles = SingleRows(self._columns)
 
     def _newest(self, topic_version: int) -> Form:
         """The form of this version; TopicChanged when the topic has another one."""
@@ -56,6 +58,7 @@ class Intake:
             self._columns = written_schema(self._schemas.version(record.schema_version))
             form = self._form = Form(record, self._columns)
             self._known = None
+            self._singles = SingleRows(self._columns)
             empty, _ = encode.layout_of(pa.RecordBatch.from_pylist([], schema=self._columns))
             self._shape = len(empty.nodes), len(empty.buffers)
         return form
@@ -63,6 +66,9 @@ class Intake:
     def take(self, body: memoryview, topic_version: int) -> Prepared:
         """The rows, ready to be stamped; raises what is wrong with them."""
         form = self._newest(topic_version)
+        single = self._singles.take(body)
+        if single is not None:
+            return single
         try:
             start, layout = self._layout(body)
         except Corrupt as error:
@@ -82,7 +88,9 @@ class Intake:
                 )
             if start or pieces[0] is not checked:
                 return form.encoder.prepare(pieces[0])
-        return encode.with_leading(layout, columns, b"", batch.num_rows)
+        prepared = encode.with_leading(layout, columns, b"", batch.num_rows)
+        self._singles.remember(body, head_size, layout, prepared)
+        return prepared
 
     def _layout(self, body: memoryview) -> tuple[int, message.BatchLayout]:
         """Where the record batch begins, and where its buffers lie."""

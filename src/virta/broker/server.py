@@ -69,6 +69,7 @@ class Server:
         self._gathered: list[Desk] = []
         self._written: list[Session] = []
         self._has_turn = False
+        self._is_alone = False  # while something is read that need not wait for others
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- starting and stopping ----------------------------------------------------------------
@@ -202,7 +203,20 @@ class Server:
     def _take_turn(self) -> None:
         if not self._has_turn:
             self._has_turn = True
-            self.loop.call_soon(self._turn)
+            if not self._is_alone:
+                self.loop.call_soon(self._turn)
+
+    def begin_alone(self) -> bool:
+        """What is read now is all there is: its turn ends with the read. False where others may come."""
+        if self._has_turn or len(self.sessions) > 1:
+            return False
+        self._is_alone = True
+        return True
+
+    def end_alone(self) -> None:
+        self._is_alone = False
+        if self._has_turn:
+            self._turn()
 
     def _turn(self) -> None:
         gathered, self._gathered = self._gathered, []

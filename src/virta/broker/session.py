@@ -44,6 +44,8 @@ _KEEPALIVE_SECONDS = 60
 ANSWERS_AT_ONCE = 4
 # They take as long as there is nothing to tell, which says nothing about the broker.
 _FOR_NEWS = frozenset((FrameType.LONG_POLL, FrameType.STREAM))
+# A read of fewer bytes than this is a request or two, and not part of a stream of them.
+_SMALL_READ_BYTES = 4096
 
 
 class Session(asyncio.Protocol):
@@ -130,12 +132,20 @@ class Session(asyncio.Protocol):
         except BrokenProtocol as error:
             self.refuse(error)
             return
-        self._spend(len(data))
+        if self.seat is not None and self.seat.is_rated:
+            self._spend(len(data))
         if self._connection.state is State.LEAVING:
             # goodbye was said: what is asked from then on is not begun, and is asked elsewhere
             frames = [frame for frame in frames if frame.type not in REQUESTS]
         self._inbox.extend(frames)
-        self.go_on()
+        # one client that asks one thing at a time has its answer before the loop turns
+        if len(data) < _SMALL_READ_BYTES and server.begin_alone():
+            try:
+                self.go_on()
+            finally:
+                server.end_alone()
+        else:
+            self.go_on()
 
     def _spend(self, size: int) -> None:
         """Count bytes that went either way; who is over the rate is not read from for a while."""
@@ -312,7 +322,8 @@ class Session(asyncio.Protocol):
         if not out or self._connection.state is State.CLOSED:
             return
         self.server.tally.sent_bytes += size
-        self._spend(size)
+        if self.seat is not None and self.seat.is_rated:
+            self._spend(size)
         if len(out) == 1:
             self._transport.write(out[0])
         else:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Any, cast
 
-from virta.client.encoding import WireForm
+import pyarrow as pa
+
+from virta.client.encoding import WireEncoder, WireForm
 from virta.client.partition import RemotePartition
 from virta.client.wire import Pending
 from virta.errors import VirtaError
@@ -19,6 +21,8 @@ from virta.types import Ack
 # Batches of a writer on their way: enough to keep broker and network busy, few enough to hold twice.
 _WINDOW_BYTES = 8 * 1024 * 1024
 _WINDOW_BATCHES = 64
+# Small batches that come while others are on their way are joined up to this: larger blocks cost less.
+_JOIN_BYTES = 1024 * 1024
 
 
 class RemoteAppender(Appender):
@@ -79,12 +83,18 @@ class RemoteWriter(Writer):
     def __init__(self, appender: RemoteAppender, **options: Any) -> None:
         self._on_their_way: deque[_OnItsWay] = deque()
         self._bytes_on_their_way = 0
+        self._gathered: list[pa.RecordBatch] = []
+        self._gathered_form: Form | None = None
+        self._gathered_rows = self._gathered_bytes = 0
         self._identity = appender.stored.take_identity()
         self._offset = self._identity.sequence  # sequences of the number, before this writer's first row
         super().__init__(appender, **options)
 
     def send_batch(self, rows: Any) -> None:
-        """Take rows as Arrow, or a list of dicts; larger batches make larger blocks."""
+        """Take rows as Arrow, or a list of dicts; larger batches make larger blocks.
+
+        A batch is sent at once where none is on its way; small ones behind it are joined.
+        """
         with self._flushing:
             if self._rows or self._failure is not None or self._closed:
                 super().flush()
@@ -94,7 +104,10 @@ class RemoteWriter(Writer):
         """Append what has gathered; durable to the topic's level when it returns."""
         with self._flushing:
             super().flush()
-            self._guard(self._settle, 0)
+            self._guard(self._settle_all, None)
+
+    def _has_waiting(self) -> bool:
+        return bool(self._rows or self._gathered)
 
     def look(self) -> None:
         """Send when enough has gathered; acknowledgements are waited for at the next flush."""
@@ -104,21 +117,54 @@ class RemoteWriter(Writer):
         super().look()
 
     def _append_all(self, rows: Any) -> None:
-        appender = self._appender
-        form, batches = appender.convert(rows)
+        form, batches = self._appender.convert(rows)
         for batch in batches:
-            producer, sequence = self._place()
-            sent = appender.pipelined(form, batch, producer, self._epoch, sequence)
-            self._on_their_way.append(sent)
-            self._bytes_on_their_way += sent.append.prepared.size
-            self._sequence += batch.num_rows
-            if self._bytes_on_their_way > _WINDOW_BYTES or len(self._on_their_way) > _WINDOW_BATCHES:
-                self._settle(_WINDOW_BYTES // 2)
+            self._gather(form, batch)
+
+    def _gather(self, form: Form, batch: pa.RecordBatch) -> None:
+        """Send the batch, with small ones before it, or keep it for those that follow."""
+        size = batch.get_total_buffer_size()
+        if self._gathered and (
+            form is not self._gathered_form
+            or self._gathered_rows + batch.num_rows > self._max_rows
+            or self._gathered_bytes + size > _JOIN_BYTES
+        ):
+            self._send_gathered()
+        self._gathered.append(batch)
+        self._gathered_form = form
+        self._gathered_rows += batch.num_rows
+        self._gathered_bytes += size
+        if (
+            not self._on_their_way
+            or not cast("WireEncoder", form.encoder).joins
+            or self._gathered_rows >= self._max_rows
+            or self._gathered_bytes >= _JOIN_BYTES
+        ):
+            self._send_gathered()
+
+    def _send_gathered(self) -> None:
+        form, batches = self._gathered_form, self._gathered
+        if form is None or not batches:
+            return
+        self._gathered, self._gathered_form = [], None
+        self._gathered_rows = self._gathered_bytes = 0
+        batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        producer, sequence = self._place()
+        sent = self._appender.pipelined(form, batch, producer, self._epoch, sequence)
+        self._on_their_way.append(sent)
+        self._bytes_on_their_way += sent.append.prepared.size
+        self._sequence += batch.num_rows
+        if self._bytes_on_their_way > _WINDOW_BYTES or len(self._on_their_way) > _WINDOW_BATCHES:
+            self._settle(_WINDOW_BYTES // 2)
 
     def _place(self) -> tuple[int, int]:
         if self.producer is not None:
             return self._producer, self._sequence
         return self._identity.number, self._offset + self._sequence
+
+    def _settle_all(self, _: None) -> None:
+        self._send_gathered()
+        self._settle(0)
 
     def _settle(self, most_bytes: int) -> None:
         """Take acknowledgements until so few bytes are on their way."""

@@ -41,7 +41,9 @@ class WireEncoder:
     def __init__(self, schema: pa.Schema, compression: Compression) -> None:
         self._schema_size = schema.serialize().size
         self._options = pa.ipc.IpcWriteOptions(compression=_CODECS.get(compression), unify_dictionaries=False)
-        self._is_plain = compression is Compression.NONE and not any(map(_holds_dictionary, schema.types))
+        # batches with dictionaries of their own are not put together: theirs would have to be made one
+        self.joins = not any(map(_holds_dictionary, schema.types))
+        self._is_plain = compression is Compression.NONE and self.joins
 
     def prepare(self, batch: pa.RecordBatch) -> Any:
         if self._is_plain:

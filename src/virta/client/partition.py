@@ -83,6 +83,7 @@ class RemotePartition:
         self._hashes: OrderedDict[int, bytes] = OrderedDict()
         self._ahead: list[StoredBlock] = []
         self._identities: list[_Identity] = []
+        self._appending: tuple[int, bytes] | None = None
         self.topic_version = schemas.record.version
 
     # -- appending ------------------------------------------------------------------------------
@@ -98,7 +99,17 @@ class RemotePartition:
                     raise append.error
 
     def append_one(self, append: Append, durability: Durability) -> None:
-        self.append([append], durability)
+        """As `append`, for one block without conditions: the path of rows that come one at a time."""
+        if append.producer or self._acks == ACKS["none"]:
+            return self.append([append], durability)
+        identity = self.take_identity()
+        append.producer, append.sequence = identity.number, identity.sequence
+        self.settle(append, self.post(append))
+        if append.error is not None:
+            raise append.error  # it is open which rows were written, so the number is used no more
+        identity.sequence += append.prepared.rows
+        self.give_back(identity)
+        return None
 
     @contextlib.contextmanager
     def _as_producer(self, appends: list[Append]) -> Iterator[None]:
@@ -131,12 +142,33 @@ class RemotePartition:
 
     def post(self, append: Append) -> Pending | None:
         """Send a block without waiting for what becomes of it; None when no answer will come."""
-        header = message("Append")(
-            topic=self.identity.topic,
-            partition=self.identity.number,
-            topic_version=append.topic_version,
-            topic_id=self.identity.topic_id,
-        )
+        header = self._append_header(append.topic_version)
+        if append.producer or append.expected_offset is not None or append.source is not None:
+            header += self._conditions(append)
+        body = parts_of(append.prepared)
+        if self._acks == ACKS["none"]:
+            self.wire.tell_apart(FrameType.APPEND, header, *body)
+            return None
+        return self.wire.post(FrameType.APPEND, header, *body)
+
+    def _append_header(self, topic_version: int) -> bytes:
+        """What all appends under this version say: protobuf lets the rest follow it."""
+        known = self._appending
+        if known is None or known[0] != topic_version:
+            header = message("Append")(
+                topic=self.identity.topic,
+                partition=self.identity.number,
+                topic_version=topic_version,
+                topic_id=self.identity.topic_id,
+            )
+            if self._acks:
+                header.acks = self._acks
+            known = self._appending = topic_version, header.SerializeToString()
+        return known[1]
+
+    @staticmethod
+    def _conditions(append: Append) -> bytes:
+        header = message("Append")()
         if append.producer:
             header.producer = append.producer
             header.sequence = append.sequence
@@ -146,13 +178,8 @@ class RemotePartition:
             header.expected_offset = append.expected_offset
         if append.source is not None:
             header.source = append.source
-        body = parts_of(append.prepared)
-        if self._acks:
-            header.acks = self._acks
-            if self._acks == ACKS["none"]:
-                self.wire.tell_apart(FrameType.APPEND, header, *body)
-                return None
-        return self.wire.post(FrameType.APPEND, header, *body)
+        data: bytes = header.SerializeToString()
+        return data
 
     def settle(self, append: Append, pending: Pending | None) -> None:
         """Wait for what became of a block, and note it in the append."""

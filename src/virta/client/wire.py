@@ -89,6 +89,7 @@ class Wire:
         self._much = False
         self._closed: str | None = None
         self._process = os.getpid()
+        self._has_sleepers = False  # whether somebody may wait for a bell
         self.welcome: Any = None
         self.reconnects = 0
         self._called_for: set[Pending] = set()  # those that nobody waits for, but a callback
@@ -183,8 +184,8 @@ class Wire:
     def post(
         self, type_: FrameType, header: Any, *body: Any, can_retry: bool = True, is_stream: bool = False
     ) -> Pending:
-        """Ask without waiting; what was posted first arrives first."""
-        head = header.SerializeToString()
+        """Ask without waiting; what was posted first arrives first. A header may be encoded already."""
+        head = header if type(header) is bytes else header.SerializeToString()
         size = sum(map(len, body))
         with self._sending:
             if self._closed is not None or self._process != os.getpid():
@@ -207,7 +208,8 @@ class Wire:
         with self._sending:
             self._check_open()
             self._channel = channel = (self._channel + 1) & 0xFFFFFFFF or 1
-            self._send(connection.frame(type_, channel, header, *body))
+            head = header if type(header) is bytes else header.SerializeToString()
+            self._send([encode(type_, channel, head, sum(map(len, body))), *body])
 
     def _send(self, parts: list[Any]) -> None:
         """Write, if there is a connection; whoever reads sees to it when there is none."""
@@ -273,6 +275,7 @@ class Wire:
                 elif pending.bell is None:
                     # the one who reads may have looked before the bell was there: try again
                     pending.bell = threading.Event()
+                    self._has_sleepers = True
                 else:
                     pending.bell.wait(1.0)
                     pending.bell.clear()
@@ -294,10 +297,13 @@ class Wire:
 
     def _pass_on(self) -> None:
         """Have another one who waits read."""
+        if not self._has_sleepers:
+            return
         for other in list(self._pending.values()):
             if other.waits and other.bell is not None:
                 other.bell.set()
                 return
+        self._has_sleepers = False
 
     def _read(self) -> None:
         """Take what comes next; dial again when nothing will. (`_reading` is held.)"""

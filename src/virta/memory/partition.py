@@ -178,8 +178,11 @@ class Partition:
             turns.end()
         return None
 
-    def _commit_at_once(self, append: Append) -> bool:
-        """Commit one block if nobody else is at it and nothing has to be found out first."""
+    def _commit_at_once(self, append: Append, *, wait: bool = True) -> bool:
+        """Commit one block if nobody else is at it and nothing has to be found out first.
+
+        Without `wait` another process that holds the partition counts as somebody at it.
+        """
         committing = self._committing
         if self._queue or not committing.acquire(blocking=False):
             return False
@@ -187,7 +190,10 @@ class Partition:
             committer = self._committer
             if committer is None or self._failure is not None:
                 return False
-            committer.commit_one(append)
+            if wait:
+                committer.commit_one(append)
+            elif not committer.commit_one_now(append):
+                return False
             if committer.controls:
                 self.tail.offer(committer.take_controls())
             stored = append.block
@@ -212,7 +218,11 @@ class Partition:
 
         For event loops. What became of each append stands in it; nothing is raised for them.
         """
-        if self._closed is not None or self._queue or not self._committing.acquire(blocking=False):
+        if self._closed is not None:
+            return False
+        if len(appends) == 1 and durability is Durability.OS and self._commit_at_once(appends[0], wait=False):
+            return True
+        if self._queue or not self._committing.acquire(blocking=False):
             return False
         try:
             committer = self._committer

@@ -272,18 +272,26 @@ class Committer:
             append.error = error
 
     def commit_one(self, append: Append) -> None:
-        """As `commit`, for one block without conditions: the path of rows that come one at a time.
+        """As `commit`, for one block: the path of rows that come one at a time.
 
         Nothing is done differently; what `commit` does in many steps stands here in one,
         for the case that nothing happened since the last append. Otherwise `commit` does it.
         """
+        if not self.commit_one_now(append, wait=True):
+            self.commit([append])
+
+    def commit_one_now(self, append: Append, *, wait: bool = False) -> bool:
+        """As `commit_one`; False where `commit` has to do it, or another process holds the lock."""
         view, files = self.view, self.files
         active = view.active
         lock = self.lock
         if self.holding or not self.recovered or self.failed or append.prepared.size >= _SIZE_LIMIT:
-            return self.commit([append])
+            return False
         try:
-            lock.acquire()
+            if wait:
+                lock.acquire()
+            elif not lock.try_acquire():
+                return False
             try:
                 if (
                     files.pread(view.lock_descriptor, state.READ_SIZE, 0) == view.state_bytes
@@ -297,17 +305,38 @@ class Committer:
                     and view.state.generation == view.manifest.generation  # else a roll was cut short
                     and append.topic_version == view.state.topic_version
                 ):
-                    self._write_one(append, active)
-                    return None
+                    if not self._is_judged(append, view.next_offset):
+                        self._write_one(append, active)
+                    return True
             finally:
                 lock.release()
         except OSError as error:
             append.error = storage_error(error, view.paths.root, "appending to")
-            return None
-        except VirtaError as error:
+            return True
+        except (VirtaError, RowsAlreadyThere) as error:
             append.error = error
-            return None
-        return self.commit([append])
+            return True
+        return False
+
+    def _is_judged(self, append: Append, next_offset: int) -> bool:
+        """Whether its rows are there already; raises what its producer or its condition says against it."""
+        if append.producer:
+            rows = append.prepared.rows
+            there = producers.judge(
+                self.producers.get(append.producer),
+                epoch=append.producer_epoch,
+                sequence=append.sequence,
+                rows=rows,
+            )
+            if there == rows:
+                append.duplicate = True
+                return True
+            if there:
+                raise RowsAlreadyThere(there)
+        # after the producer's rows: sent again, they meet the offset that they made themselves
+        if append.expected_offset is not None and append.expected_offset != next_offset:
+            raise Conflict(expected=append.expected_offset, actual=next_offset)
+        return False
 
     def _write_one(self, append: Append, active: Segment) -> None:
         view, files = self.view, self.files
@@ -321,6 +350,9 @@ class Committer:
             view.data_end,
             active.entry.schema_version,
             view.state.epoch,
+            append.producer,
+            append.sequence & 0xFFFFFFFF,
+            append.producer_epoch,
         )
         parts = stamped.parts
         try:
@@ -344,6 +376,8 @@ class Committer:
         if view.data_end > self.room.until:
             self.room.make(view, stamped.header.length, self.segment_bytes)
         append.block = StoredBlock(stamped.header, previous, parts, active.schema)
+        if append.producer:
+            self.producers.follow(stamped.header)
 
     def stamp(self, appends: list[Append]) -> None:
         """Give each block its place; they wait to be written. The lock is held."""
@@ -363,24 +397,10 @@ class Committer:
         version = view.state.topic_version
         if append.topic_version != version:
             raise TopicChanged
-        prepared = append.prepared
-        if append.producer:
-            there = producers.judge(
-                self.producers.get(append.producer),
-                epoch=append.producer_epoch,
-                sequence=append.sequence,
-                rows=prepared.rows,
-            )
-            if there == prepared.rows:
-                append.duplicate = True
-                return
-            if there:
-                raise RowsAlreadyThere(there)
-        # after the producer's rows: sent again, they meet the offset that they made themselves
-        if append.expected_offset is not None and append.expected_offset != tip.offset:
-            raise Conflict(expected=append.expected_offset, actual=tip.offset)
+        if self._is_judged(append, tip.offset):
+            return
         append.block = self._stamp_block(
-            prepared, now, append.producer, append.sequence & 0xFFFFFFFF, append.producer_epoch
+            append.prepared, now, append.producer, append.sequence & 0xFFFFFFFF, append.producer_epoch
         )
         if append.producer:
             self.producers.follow(append.block.header)

@@ -95,12 +95,25 @@ class PartitionLock:
             raise
 
     def try_acquire(self) -> bool:
-        if not self._files.lock(self._descriptor, wait=False):
+        """As `acquire`, unless it would have to wait. A path that leads elsewhere is said by `acquire`."""
+        passes = self._passes = self._passes + 1
+        in_turn = not passes % PASSES_PER_TURN
+        if in_turn and not self._files.lock(self._turnstile, wait=False):
+            return False  # somebody waits; who never waits must not keep them out
+        try:
+            self._files.flock(self._descriptor, _NOW)
+        except BlockingIOError:
             return False
-        if self._is_in_place():
-            return True
-        self._files.unlock(self._descriptor)
-        return False
+        finally:
+            if in_turn:
+                self._files.unlock(self._turnstile)
+        now = monotonic()
+        if now >= self._check_at:
+            if not self._is_in_place():
+                self._files.unlock(self._descriptor)
+                return False
+            self._check_at = now + PATH_CHECK_SECONDS
+        return True
 
     def _wait_in_turn(self) -> None:
         self._files.lock(self._turnstile)

@@ -605,22 +605,32 @@ def rows_of(
     batch: pa.RecordBatch, columns: tuple[str, ...] | None = None, partition: int = 0
 ) -> Iterator[Row]:
     """The rows of a batch with the leading columns, as Python values."""
-    offsets = batch.column(0).to_pylist()
-    stamps = batch.column(1).view(pa.int64()).to_pylist()
+    count = batch.num_rows
     own = batch.schema.names[2:]
-    gone: Iterable[bool] = itertools.repeat(False, len(offsets))
+    gone: Iterable[bool] = itertools.repeat(False, count)
     if own and own[0] == DELETED:
         del own[0]
         gone = batch.column(2).to_pylist()
     names = list(columns) if columns is not None else own
     values = [_values(batch.column(batch.schema.get_field_index(name))) for name in names]
-    for offset, stamp, deleted, *row in zip(offsets, stamps, gone, *values, strict=True):
-        moment = _EPOCH + timedelta(microseconds=stamp)
-        yield Row(offset, moment, dict(zip(names, row, strict=True)), deleted, partition)
+    rows = zip(*values, strict=True) if values else itertools.repeat((), count)
+    # what is done for each row is done by these, and not by the interpreter
+    mappings: Iterable[dict[str, Any]] = map(dict, map(zip, itertools.repeat(names), rows))
+    offsets = batch.column(0).to_pylist()
+    return map(Row, offsets, _moments(batch.column(1)), mappings, gone, itertools.repeat(partition))
+
+
+def _moments(column: pa.Array) -> Iterator[datetime]:
+    """Timestamps; rows that were appended together share one."""
+    stamps = column.view(pa.int64()).to_pylist()
+    known = {stamp: _EPOCH + timedelta(microseconds=stamp) for stamp in set(stamps)}
+    return map(known.__getitem__, stamps)
 
 
 def _values(column: pa.Array) -> list[Any]:
     """A column as Python values, maps as dicts where no key stands twice."""
+    if column.null_count == len(column):
+        return [None] * len(column)
     if not pa.types.is_nested(column.type):
         return list(column.to_pylist())
     try:

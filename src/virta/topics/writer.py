@@ -151,11 +151,15 @@ class Writer:
 
     def _run(self) -> None:
         while not self._stop.wait(self._linger):
-            if self._rows and self._failure is None:
+            if self._has_waiting() and self._failure is None:
                 try:
                     self.flush()
                 except VirtaError:
                     continue  # kept in _failure and raised at the caller's next call
+
+    def _has_waiting(self) -> bool:
+        """Whether something was sent that is not appended."""
+        return bool(self._rows)
 
     def _raise(self) -> None:
         if self._failure is not None:
