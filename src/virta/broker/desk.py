@@ -79,6 +79,17 @@ class Desk:
         self._orders.append(order)
         return len(self._orders) == 1 and not self._busy
 
+    def commit_at_once(self, append: Append) -> bool:
+        """Commit one append without an order, where nobody else is at the partition."""
+        durability = self.topic.schemas.record.config.durability
+        if self._orders or self._busy or not self._is_quick([append], durability):
+            return False
+        if not self._commit_now([append], durability):
+            return False
+        if self._arrivals:
+            self.arrived()
+        return True
+
     @property
     def is_idle(self) -> bool:
         return not self._orders and not self._busy
@@ -89,12 +100,21 @@ class Desk:
             orders = self._next()
             appends = [order.append for order in orders]
             durability = self.topic.schemas.record.config.durability
-            if self._is_quick(appends, durability) and self.stored.append_now(appends, durability):
+            if self._is_quick(appends, durability) and self._commit_now(appends, durability):
                 self._tell(orders)
             else:
                 self._busy = True
                 working = self._loop.run_in_executor(self._threads, self._append, appends, durability)
                 working.add_done_callback(functools.partial(self._after, orders))
+
+    def _commit_now(self, appends: list[Append], durability: Durability) -> bool:
+        """Commit them here, if nobody is waited for."""
+        try:
+            return self.stored.append_now(appends, durability)
+        except Exception:
+            if not all(append.done for append in appends):
+                raise
+            return True  # each has its error, and whoever sent it is told
 
     @staticmethod
     def _is_quick(appends: list[Append], durability: Durability) -> bool:

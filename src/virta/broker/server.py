@@ -206,6 +206,11 @@ class Server:
             if not self._is_alone:
                 self.loop.call_soon(self._turn)
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether what is looked at is all that was read in this turn of the loop."""
+        return self._is_alone
+
     def begin_alone(self) -> bool:
         """What is read now is all there is: its turn ends with the read. False where others may come."""
         if self._has_turn or len(self.sessions) > 1:
@@ -219,15 +224,18 @@ class Server:
             self._turn()
 
     def _turn(self) -> None:
-        gathered, self._gathered = self._gathered, []
-        for desk in gathered:
-            desk.commit()
-        written, self._written = self._written, []
-        for session in written:
-            session.flush()
-        self._has_turn = False
-        if self._gathered or self._written:
-            self._take_turn()
+        try:
+            gathered, self._gathered = self._gathered, []
+            for desk in gathered:
+                desk.commit()
+            written, self._written = self._written, []
+            for session in written:
+                session.flush()
+        finally:
+            # whatever went wrong with one, the others have their turns
+            self._has_turn = False
+            if self._gathered or self._written:
+                self._take_turn()
 
     def keep(self, task: asyncio.Task[None]) -> None:
         """Hold a task until it is done."""

@@ -25,7 +25,7 @@ from virta.log import Log
 from virta.metadata.internal import check_not_internal
 from virta.protocol import codes, connection, failures
 from virta.protocol.codes import FrameType
-from virta.protocol.frames import Frame
+from virta.protocol.frames import Frame, encode
 from virta.protocol.messages import message
 from virta.security.permissions import Verb as Right
 from virta.storage.commit import Append, RowsAlreadyThere, TopicChanged
@@ -215,6 +215,10 @@ class Service:
             sequence=header.sequence,
         )
         size, tally, began_at = prepared.size, self.server.tally, self.server.now()
+        if self.server.is_alone and desk.commit_at_once(append):
+            tally.answered(session.name, FrameType.APPEND, header.topic, self.server.now() - began_at)
+            self._appended(session, channel, acks, desk, append)
+            return
         session.appending_bytes += size
 
         def answer(done: Append) -> None:
@@ -276,16 +280,11 @@ class Service:
         *,
         duplicate: bool = False,
     ) -> None:
-        answer = message("Appended")(
-            base_offset=base_offset,
-            rows=rows,
-            hash=hash_,
-            durability=_DURABILITY[desk.topic.schemas.record.config.durability],
-            # a broker alone is leader and all
-            acks=codes.ACKS_ALL if acks == codes.ACKS_ALL else codes.ACKS_LEADER,
-            duplicate=duplicate,
-        )
-        session.send(connection.frame(FrameType.APPENDED, channel, answer))
+        answer = message("Appended")(base_offset=base_offset, rows=rows, hash=hash_)
+        if duplicate:
+            answer.duplicate = True
+        header = answer.SerializeToString() + _reached(desk.topic.schemas.record.config.durability, acks)
+        session.send([encode(FrameType.APPENDED, channel, header)])
 
     async def _acknowledge_again(
         self, session: Session, channel: int, acks: int, desk: Desk, done: Append
@@ -612,6 +611,18 @@ class Service:
         parts = connection.frame(FrameType.ANSWER, frame.channel, answer, *([body] if body else ()))
         await session.room()
         session.send(parts)
+
+
+@functools.cache
+def _reached(durability: str, acks: int) -> bytes:
+    """The part of an acknowledgement that says what was reached; it follows the others."""
+    answer = message("Appended")(
+        durability=_DURABILITY[durability],
+        # a broker alone is leader and all
+        acks=codes.ACKS_ALL if acks == codes.ACKS_ALL else codes.ACKS_LEADER,
+    )
+    data: bytes = answer.SerializeToString()
+    return data
 
 
 def _place(header: Any) -> Place:

@@ -72,7 +72,7 @@ class SingleRows:
                 columns[start:end].decode()
             except UnicodeDecodeError:
                 return None
-        return Prepared(1, b"", known.head, known.fields_at, columns, None, 0, known.size)
+        return Prepared(1, b"", known.head, known.fields_at, (columns,), None, 0, known.size)
 
     def remember(
         self, body: memoryview, head_size: int, layout: message.BatchLayout, prepared: Prepared

@@ -82,7 +82,7 @@ def parts_of(prepared: Any) -> list[Any]:
     head = _heads.get(prepared.head)
     if head is None:
         head = _remember(prepared)
-    return [head, prepared.body]
+    return [head, *prepared.parts]
 
 
 def _remember(prepared: Prepared) -> bytes:
