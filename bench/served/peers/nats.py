@@ -74,6 +74,10 @@ class _Connected:
 
     def close(self) -> None:
         self.run(self._connection.close())
+        left = asyncio.all_tasks(self._loop)
+        for task in left:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         self._loop.close()
 
 
