@@ -69,8 +69,8 @@ NARROWING |= {"changes", "attempt", "dead_letters", "under_schema"}
 ITERATIONS = {"tail", "tail_batches", "batches", "rows", "stream"}
 CONTEXTS = {"writer", "reader"}
 PLAIN_PROPERTIES = {
-    "name", "id", "kind", "group", "partition", "partitions", "position", "committed", "number", "topic",
-    "producer", "last_sequence", "last_ack",
+    "name", "id", "kind", "group", "partition", "partitions", "position", "committed", "epochs", "number",
+    "topic", "producer", "last_sequence", "last_ack",
 }  # fmt: skip
 
 

@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 
 from virta.testing import power
-from virta.testing.faults import errors, kill, kill_points, loop, mutate, pipelines, powerloss, powerloss_log
+from virta.testing.faults import (
+    errors,
+    groups,
+    kill,
+    kill_points,
+    loop,
+    mutate,
+    pipelines,
+    powerloss,
+    powerloss_log,
+)
 from virta.testing.faults.__main__ import main
 from virta.testing.faults.report import Report
 from virta.testing.faults.scratch import scratch
@@ -93,6 +103,13 @@ def test_killed_at_random() -> None:
         kill.one_round(report, root, 1, 0, 2.0)
     assert_clean(report)
     assert report.counts["writers killed"] > 3
+
+
+@pytest.mark.slow
+def test_members_of_groups_killed_at_random() -> None:
+    report = groups.run(3, 7.0)
+    assert_clean(report)
+    assert report.counts["assignments"] > 3
 
 
 @pytest.mark.slow

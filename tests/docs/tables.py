@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 from virta.broker.administration import VERBS
+from virta.broker.groups import VERBS as GROUP_VERBS
 from virta.broker.operation.settings import OPTIONS, shown
 from virta.protocol import codes, messages
 from virta.protocol.codes import ERROR_NUMBERS, FrameType
@@ -95,7 +96,7 @@ def proto() -> str:
 def verbs() -> str:
     """The names alone: what each takes stands beside them, by hand."""
     lines = ["| verb | right |", "|---|---|"]
-    for name, verb in VERBS.items():
+    for name, verb in {**VERBS, **GROUP_VERBS}.items():
         right = verb.right.value if verb.right is not None else "any on the topic" if verb.looks else "–"
         lines.append(f"| `{name}` | {right} |")
     return "\n".join(lines)

@@ -69,6 +69,11 @@ class AsyncGroupReader:
         return self._sync.partition
 
     @property
+    def epochs(self) -> Mapping[int, int]:
+        """By partition, the assignment that it is held by: a higher number for every owner."""
+        return self._sync.epochs
+
+    @property
     def position(self) -> Mapping[int, Token]:
         """By partition, the token behind what was handed out."""
         return self._sync.position

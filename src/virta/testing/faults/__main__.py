@@ -9,10 +9,11 @@ import sys
 
 # name → module, and its share of the time when all are run
 CAMPAIGNS = {
-    "kill": ("virta.testing.faults.kill", 0.25),
-    "power": ("virta.testing.faults.powerloss", 0.15),
+    "kill": ("virta.testing.faults.kill", 0.2),
+    "power": ("virta.testing.faults.powerloss", 0.1),
     "errors": ("virta.testing.faults.errors", 0.1),
     "mutate": ("virta.testing.faults.mutate", 0.1),
+    "groups": ("virta.testing.faults.groups", 0.1),
     "pipelines": ("virta.testing.faults.pipelines", 0.1),
     "loop": ("virta.testing.faults.loop", 0.05),
     "network": ("virta.testing.faults.network", 0.2),

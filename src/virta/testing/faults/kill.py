@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import time
 import traceback
 from collections import Counter
@@ -30,6 +29,7 @@ from virta.errors import Conflict, VirtaError
 from virta.log import Log
 from virta.settings import Settings
 from virta.testing.faults import kill_points
+from virta.testing.faults.processes import fork, in_child, kill
 from virta.testing.faults.report import Report
 from virta.testing.faults.scratch import scratch
 from virta.topics.topic import Topic
@@ -60,7 +60,7 @@ def run(seed: int, seconds: float) -> Report:
 def one_round(report: Report, root: Path, seed: int, number: int, seconds: float) -> None:
     rng = random.Random(f"{seed}/{number}")
     replay = f"--only kill --seed {seed} (round {number}; real processes, so it may take several tries)"
-    _in_child(lambda: _prepare(root))
+    in_child(lambda: _prepare(root))
     children: dict[int, tuple[str, int, int]] = {}  # pid → kind, number, life
     for index in range(WRITERS):
         children[_start_writer(root, rng, index, 0)] = ("writer", index, 0)
@@ -73,7 +73,7 @@ def one_round(report: Report, root: Path, seed: int, number: int, seconds: float
             kinds = ["writer"] * 9 + ["reader"]
             kind = rng.choice(kinds)
             pid = rng.choice([pid for pid, child in children.items() if child[0] == kind])
-            _kill(pid)
+            kill(pid)
             report.counts[f"{kind}s killed"] += 1
             _, index, life = children.pop(pid)
             if kind == "writer":
@@ -82,10 +82,10 @@ def one_round(report: Report, root: Path, seed: int, number: int, seconds: float
                 children[_start_reader(root, index, life + 1)] = ("reader", index, life + 1)
     finally:
         for pid in children:
-            _kill(pid)
+            kill(pid)
     report.counts["rounds"] += 1
     complaint = root / "complaints"
-    _in_child(lambda: _check(root, complaint))
+    in_child(lambda: _check(root, complaint))
     for path in [*sorted(root.glob("*.complaint")), complaint]:
         for text in path.read_text().split("\0") if path.exists() else ["the check did not finish"]:
             if text.startswith("count "):
@@ -97,41 +97,14 @@ def one_round(report: Report, root: Path, seed: int, number: int, seconds: float
 # -- processes --------------------------------------------------------------------------------
 
 
-def _fork(act: Callable[[], None]) -> int:
-    """Run it in a child that leaves nothing of the parent's behind. The parent never opens a log."""
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 1
-    try:
-        act()
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(code)
-
-
-def _in_child(act: Callable[[], None]) -> None:
-    pid = _fork(act)
-    _, status = os.waitpid(pid, 0)
-    if status:
-        raise RuntimeError(f"a child of the campaign ended with {status}")
-
-
-def _kill(pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-
-
 def _start_writer(root: Path, rng: random.Random, index: int, life: int) -> int:
     seed = rng.random()
     name = f"writer-{index}-{life}"
-    return _fork(lambda: _complaining(root, name, lambda: _write(root, index, life, seed)))
+    return fork(lambda: _complaining(root, name, lambda: _write(root, index, life, seed)))
 
 
 def _start_reader(root: Path, index: int, life: int) -> int:
-    return _fork(lambda: _complaining(root, f"reader-{index}-{life}", lambda: _read(root, index, life)))
+    return fork(lambda: _complaining(root, f"reader-{index}-{life}", lambda: _read(root, index, life)))
 
 
 def _complaining(root: Path, name: str, act: Callable[[], None]) -> None:

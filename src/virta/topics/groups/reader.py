@@ -159,6 +159,12 @@ class GroupReader:
         return None if self._current is None else self._current.number
 
     @property
+    def epochs(self) -> Mapping[int, int]:
+        """By partition, the assignment that it is held by: a higher number for every owner."""
+        with self._lock:
+            return {number: place.epoch for number, place in self._places.items()}
+
+    @property
     def position(self) -> Mapping[int, Token]:
         """By partition, the token behind what was handed out."""
         with self._lock:
