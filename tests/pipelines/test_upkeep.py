@@ -169,7 +169,7 @@ def here(topic: Any) -> Any:
     def make(*arguments: Any) -> TaskEraser:
         return TaskEraser(*arguments, run=in_this_process)
 
-    return lambda **words: topic.erase_by(make, **words)
+    return lambda **words: topic._erase_by(make, **words)
 
 
 @pytest.mark.parametrize(

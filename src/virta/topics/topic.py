@@ -513,9 +513,9 @@ class Topic:
         meanwhile are not looked at; backups and other topics are not touched. `progress` is told
         how many bytes were rewritten.
         """
-        return self.erase_by(Eraser, where=where, keys=keys, dry_run=dry_run, progress=progress)
+        return self._erase_by(Eraser, where=where, keys=keys, dry_run=dry_run, progress=progress)
 
-    def erase_by(
+    def _erase_by(
         self,
         kind: Callable[..., Eraser],
         *,

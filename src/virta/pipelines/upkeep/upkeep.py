@@ -101,7 +101,7 @@ class Upkeep:
         """Erase rows for good, from every file; all that `topic.erase` says holds."""
         eraser = functools.partial(TaskEraser, run=self._run)
         try:
-            return self._log.topic(topic).erase_by(
+            return self._log.topic(topic)._erase_by(
                 eraser, where=where, keys=keys, dry_run=dry_run, progress=progress
             )
         except SegmentGone:
