@@ -94,15 +94,23 @@ class _File:
 class _Block:
     """A decoded block in the newest schema, and how a row's values are had from it."""
 
-    __slots__ = ("batch", "offsets", "readers", "size", "times")
+    __slots__ = ("batch", "is_checked", "offsets", "readers", "size", "times")
 
     def __init__(self, batch: pa.RecordBatch, size: int, file: _File | None = None) -> None:
         columns = batch.columns
         self.batch = batch
+        self.is_checked = False
         self.times = _reader(columns[1].view(pa.int64()), file)
         self.readers = [_reader(column, file) for column in columns]
         self.offsets = self.readers[0]
         self.size = size
+
+    def row(self, row: int) -> pa.RecordBatch:
+        """One row for Arrow to compute with, which believes offsets as they are."""
+        if not self.is_checked:
+            check_structure(self.batch.columns)
+            self.is_checked = True
+        return self.batch.slice(row, 1)
 
     def is_of(self, key: Key, places: Sequence[int], row: int) -> bool:
         """Whether the row has the key."""
@@ -263,7 +271,7 @@ class Lookup:
             place, row = keys.place(marked)
             found = self._block(keys, place)
             if found.is_of(key, self._keys, row):
-                return None if marked & DELETES else found.batch.slice(row, 1)
+                return None if marked & DELETES else found.row(row)
         return None
 
     # -- blocks ---------------------------------------------------------------------------------------
