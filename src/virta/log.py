@@ -24,8 +24,8 @@ from virta.memory.registry import registry
 from virta.metadata.catalog import Catalog, TopicRecord
 from virta.metadata.internal import INTERNAL_TOPICS, check_not_internal, is_internal
 from virta.metadata.schemas import build_schema, check_keys, stored_schema, user_schema
+from virta.query import ranged
 from virta.query.engine import Engine, Parameters
-from virta.query.names import ALL_ROWS
 from virta.query.result import Result
 from virta.settings import Settings
 from virta.steward import doctor
@@ -97,11 +97,11 @@ class Log:
             return known
 
     def _queried(self, name: str) -> TopicSnapshot:
-        """What a query reads under a name: an update topic is its table, and `name@:` all of its rows."""
-        topic = self.topic(name.removesuffix(ALL_ROWS))
-        if topic.kind is Kind.UPDATE and not name.endswith(ALL_ROWS):
-            return topic.table().snapshot()
-        return topic.snapshot()
+        """What a query reads under a name: a table of an update topic; of `name@from:to` the rows in it."""
+        if name not in self._catalog.names():
+            return ranged.snapshot_of(self.topic(name.rpartition("@")[0]), name, self._clock.now_us())
+        topic = self.topic(name)
+        return topic.table().snapshot() if topic.kind is Kind.UPDATE else topic.snapshot()
 
     def _internal_topic(self, name: str, *, create: bool) -> Topic:
         """A topic of Virta's own; made when its first row comes."""

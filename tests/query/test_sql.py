@@ -311,3 +311,43 @@ async def test_a_cancelled_task_cancels_its_query(tmp_path: Path) -> None:
         found = await log.sql("select count(*) from range(1000000000) a, range(1000) b")
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(found.to_arrow(), 0.2)
+
+
+def test_ranges_in_names(tmp_path: Path) -> None:
+    with virta.open(tmp_path) as log:
+        orders = log.create_topic("orders", {"id": int})
+        orders.append([{"id": number} for number in range(10)])
+        middle = orders[5].timestamp
+        odd = log.create_topic("odd@-1:", {"id": int})
+        odd.append({"id": 77})
+        users = log.create_topic("users", {"id": int, "n": int}, kind="update", keys=["id"])
+        users.append([{"id": 1, "n": 1}, {"id": 2, "n": 2}])
+        users.append({"id": 1, "n": 3})
+        users.delete(2)
+
+        def ids(name: str, column: str = "id") -> list[int]:
+            return log.sql(f'select {column} from "{name}"').to_arrow().column(0).to_pylist()
+
+        assert ids("orders@2:5") == [2, 3, 4]
+        assert ids("orders@-3:") == [7, 8, 9]
+        assert ids("orders@:-8") == [0, 1]
+        assert ids(f"orders@{middle.isoformat()}:") == list(range(10))
+        assert ids("orders@-1h:end") == list(range(10))
+        assert ids("orders@:-1h") == []
+        assert ids("odd@-1:") == [77]
+        assert log.sql('select count(*) as n from "orders@2:8" where _offset < 4').first() == {"n": 2}
+        assert log.sql('select count(*) as n from "orders@2:8", "orders@-2:"').first() == {"n": 12}
+        assert ids("users", "n") == [3]
+        assert ids("users@:", "n") == [1, 2, 3, 0]
+        assert ids("users@2", "n") == [1, 2]
+        assert ids("users@-1", "n") == [2, 3]
+        assert ids("users@-1h", "n") == []
+        for wrong in ("orders@5", "orders@#abcdef:", "users@x"):
+            with pytest.raises(UsageError):
+                ids(wrong)
+        with pytest.raises(NotFound):
+            ids("nowhere@1:")
+        log.create_topic("parts", {"id": int}, partitions=2, keys=["id"])
+        assert ids("parts@-1h:") == []
+        with pytest.raises(UsageError, match="one partition"):
+            ids("parts@1:")

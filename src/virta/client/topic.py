@@ -26,6 +26,7 @@ from virta.topics.erase import keys_of
 from virta.topics.events import EventLog
 from virta.topics.partition import Partition
 from virta.topics.read import Row, chosen, rows_of
+from virta.topics.snapshot import ALL, Range
 from virta.topics.spread import Spread
 from virta.topics.table import AsOf
 from virta.topics.topic import Topic
@@ -159,7 +160,7 @@ class RemoteTopic(Topic):
 
         return pyarrow.dataset.InMemoryDataset(self.to_arrow())
 
-    def snapshot(self) -> Any:
+    def snapshot(self, limits: Range = ALL) -> Any:  # noqa: ARG002
         raise UsageError(
             "a snapshot for queries is taken where the files are", hint="log.sql() asks the broker"
         )

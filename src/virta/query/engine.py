@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from virta.errors import Closed, NotFound, UnavailableError, UsageError, VirtaError
 from virta.metadata.schemas import suggest
 from virta.query import names
+from virta.query.ranged import ranged
 from virta.query.result import Opened, Result
 from virta.query.source import Failures, register
 from virta.topics.snapshot import TopicSnapshot
@@ -58,7 +59,7 @@ class Engine:
         with self._cursor(external_access) as cursor:
             _check_reads(cursor, query)
         mentioned = names.mentioned(query, self._topic_names())
-        mentioned += [name + names.ALL_ROWS for name in mentioned if name + names.ALL_ROWS in query]
+        mentioned += ranged(query, mentioned)
         snapshots = [(name, self._snapshot_of(name)) for name in mentioned]
         given = _plain(parameters)
         made = Result(query, lambda: self._open(query, given, snapshots, external_access))

@@ -304,12 +304,17 @@ class TopicSnapshot:
     """All partitions of a topic, one behind the other."""
 
     def __init__(
-        self, name: str, partitions: Sequence[StoredPartition], newest_schema: Callable[[], pa.Schema]
+        self,
+        name: str,
+        partitions: Sequence[StoredPartition],
+        newest_schema: Callable[[], pa.Schema],
+        limits: Range = ALL,
     ) -> None:
         self.name = name
         self._partitions = [PartitionSnapshot(stored) for stored in partitions]
         # asked for last, so that no row is of a newer version
         self.schema = newest_schema()
+        self._limits = limits
 
     @property
     def offsets(self) -> int:
@@ -319,6 +324,7 @@ class TopicSnapshot:
     def batches(self, columns: Sequence[int] | None = None, wanted: Range = ALL) -> Iterator[pa.RecordBatch]:
         """Columns by their place in the schema; all of them when none are named."""
         chosen = range(len(self.schema)) if columns is None else columns
+        wanted = wanted.inside(self._limits)
         for part in self._partitions:
             yield from joined(part.batches(self.schema, chosen, wanted))
 

@@ -33,7 +33,7 @@ from virta.topics.lookup import Lookup
 from virta.topics.partition import Partition
 from virta.topics.read import Moment, Place, Row, Selection, between, chosen
 from virta.topics.schema import SchemaSource
-from virta.topics.snapshot import TopicSnapshot
+from virta.topics.snapshot import ALL, Range, TopicSnapshot
 from virta.topics.spread import Spread
 from virta.topics.table import AsOf, Table
 from virta.topics.tombstones import tombstones
@@ -330,9 +330,9 @@ class Topic:
         """The rows of this moment as a `pyarrow.dataset`, for engines that push columns and filters down."""
         return self.snapshot().dataset()
 
-    def snapshot(self) -> TopicSnapshot:
-        """What queries read: all partitions, each up to its end as of now."""
-        return TopicSnapshot(self.name, self._stored, self._newest_schema)
+    def snapshot(self, limits: Range = ALL) -> TopicSnapshot:
+        """What queries read: all partitions, each up to its end as of now; or the rows in a range."""
+        return TopicSnapshot(self.name, self._stored, self._newest_schema, limits)
 
     def _newest_schema(self) -> pa.Schema:
         self._fresh()
