@@ -87,7 +87,7 @@ def one_round(
                 report.violated(f"{kind}{where}, life {life}: {ended.wrong}", again)
                 return
         report.counts["rounds"] += 1
-        for complaint in _checked(root, kind):
+        for complaint in _checked(root, kind, lives):
             report.violated(f"{kind}{where}: {complaint}", again)
 
 
@@ -313,7 +313,7 @@ def pipeline(root: Path, kind: str, master: str | None) -> Pipeline:
     written: dict[str, Any] = {
         "name": "kill",
         "engine": "local" if master is None else "spark",
-        "batch_rows": _BATCH,
+        "batch_rows": _BATCH if master is None else 3 * _BATCH,
         "log": str(root / "log"),
         "spark": _SPARK,
     }
@@ -388,12 +388,12 @@ def _keep_up(root: Path, kind: str, master: str) -> None:
 # -- the check --------------------------------------------------------------------------------------------
 
 
-def _checked(root: Path, kind: str) -> list[str]:
+def _checked(root: Path, kind: str, lives: int) -> list[str]:
     """What is wrong, as a process that never ran a pipeline sees it."""
     before = {name: os.environ.get(name) for name in ("XDG_CONFIG_HOME", "VIRTA_MASKING_KEY")}
     os.environ.update(XDG_CONFIG_HOME=str(root / "config"), VIRTA_MASKING_KEY=KEY)
     try:
-        return list(_complaints(root, kind))
+        return list(_complaints(root, kind, lives))
     except (VirtaError, OSError, LookupError, ValueError):
         return [traceback.format_exc()]
     finally:
@@ -401,11 +401,11 @@ def _checked(root: Path, kind: str) -> list[str]:
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})
 
 
-def _complaints(root: Path, kind: str) -> Iterator[str]:
+def _complaints(root: Path, kind: str, lives: int) -> Iterator[str]:
     if kind in ("compact", "erase"):
         yield from _upkept(root, kind)
         return
-    expected, found = _expected(root, kind), _found(root, kind)
+    expected, found = _expected(root, kind, lives), _found(root, kind)
     if expected != found:
         yield _difference(expected, found)
     left = list((root / ".virta-kill").rglob("*.arrows"))
@@ -423,8 +423,8 @@ def _plain(rows: list[dict[str, Any]]) -> list[list[Any]]:
     return sorted([row["id"], row["user_id"], row["email"], row["amount"]] for row in rows)
 
 
-def _expected(root: Path, kind: str) -> list[list[Any]]:
-    numbers = range(_ROWS + (LIVES - 1) * _MORE)
+def _expected(root: Path, kind: str, lives: int) -> list[list[Any]]:
+    numbers = range(_ROWS + (lives - 1) * _MORE)
     if kind == "jdbc":
         return [[number, order(number)["email"]] for number in numbers]
     if kind == "files":
