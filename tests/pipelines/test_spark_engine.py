@@ -140,13 +140,31 @@ def test_a_whole_table_is_read_once_and_masked(spark: Any, log: Log, shop: Any) 
     assert pipeline(log, flow).run().rows == 0
 
 
+def test_a_table_is_read_by_several_connections(spark: Any, log: Log, shop: Any) -> None:
+    url, add = shop
+    add(*range(1, 60))
+    moment = "{fn timestampadd(SQL_TSI_DAY, id, timestamp('2026-01-01 00:00:00'))}"
+    query = f"select id, name, {moment} as moment from orders"
+    sink = {"topic": "orders"}
+    source = {"jdbc": url, "query": query, "column": "MOMENT", "partitions": 4}
+    flow = {"name": "shop", "source": source, "sink": sink}
+    assert pipeline(log, flow).run().rows == 59
+    add(*range(60, 90))
+    assert pipeline(log, flow).run().rows == 30
+    assert [row["ID"] for row in rows(log.topic("orders"))] == list(range(1, 90))
+    with pytest.raises(UsageError, match="is a string"):
+        pipeline(log, {**flow, "source": {**source, "column": "NAME"}}).check()
+    with pytest.raises(UsageError, match="range of a column"):
+        pipeline(log, {**flow, "source": {"jdbc": url, "table": "orders", "partitions": 4}})
+
+
 def test_tables_say_what_is_missing(spark: Any, log: Log, shop: Any) -> None:
     url, add = shop
     add(1)
     sink = {"topic": "x"}
     with pytest.raises(UsageError, match="no column 'nothing'"):
         pipeline(log, {"source": {"jdbc": url, "table": "orders", "column": "nothing"}, "sink": sink}).check()
-    with pytest.raises(UnavailableError, match="cannot be read"):
+    with pytest.raises(UnavailableError, match="cannot be read: Table/View 'NOTHING' does not exist"):
         pipeline(log, {"source": {"jdbc": url, "table": "nothing"}, "sink": sink}).check()
     with pytest.raises(UnavailableError, match="no JDBC driver"):
         pipeline(log, {"source": {"jdbc": "jdbc:nowhere:x", "table": "t"}, "sink": sink}).check()

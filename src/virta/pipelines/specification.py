@@ -237,6 +237,7 @@ def _jdbc(words: Words, shared: Shared) -> JdbcSource:
         table=words.text("table", None),
         query=words.text("query", None),
         column=words.text("column", None),
+        partitions=words.take("partitions", int, 1),
         package=words.text("package", None),
         jar=None if jar is None else shared.path(jar),
         options=options,

@@ -11,6 +11,7 @@ choose a column that rises with every change.
 from __future__ import annotations
 
 import json
+import re
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,10 @@ from virta.pipelines.sources.base import Origin, Plan, Position, Source, Split
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+# Types whose range Spark can share out among connections, beside decimals.
+_SHARED_OUT = frozenset({"byte", "short", "integer", "long", "float", "double", "date", "timestamp"})
 
 
 class SparkSource(Source):
@@ -67,9 +72,15 @@ class JdbcSource(SparkSource):
         package: str | None,
         jar: str | None,
         options: Mapping[str, str],
+        partitions: int = 1,
     ) -> None:
         if (table is None) == (query is None):
             raise UsageError("a JDBC source has a table or a query", hint='table = "orders"')
+        if partitions < 1 or (partitions > 1 and column is None):
+            raise UsageError(
+                "partitions of a JDBC source share out the range of a column", hint='column = "id"'
+            )
+        self._partitions = partitions
         self._url = url
         self._table = table
         self._query = query
@@ -93,9 +104,10 @@ class JdbcSource(SparkSource):
             details={"url": place, "table": self._table},
         )
 
-    def _whole(self) -> DataFrame:
+    def _whole(self, shared_out: Mapping[str, str] | None = None) -> DataFrame:
         reader = self.session().read.format("jdbc").option("url", self._url).options(**self._options)
-        what = ("query", self._query) if self._table is None else ("dbtable", self._table)
+        reader = reader.options(**(shared_out or {}))
+        what = ("dbtable", self._table or f"({self._query}) rows_of_query")
         try:
             return reader.option(*what).load()
         except Exception as error:
@@ -110,6 +122,14 @@ class JdbcSource(SparkSource):
                 f"{self.origin().description} has no column {self._column!r}",
                 hint=f"its columns: {', '.join(frame.columns)}",
             )
+        if self._partitions > 1 and self._column is not None:
+            kind = frame.schema[self._column].dataType.typeName()
+            if kind not in _SHARED_OUT and not kind.startswith("decimal"):
+                raise UsageError(
+                    f"column {self._column!r} of {self.origin().description} is a {kind}, "
+                    "whose range cannot be shared out",
+                    hint="choose a column of numbers or times, or leave partitions away",
+                )
         return topic_schema(frame.schema)
 
     def plan(self, position: Position | None, most_rows: int) -> Plan | None:  # noqa: ARG002
@@ -119,26 +139,38 @@ class JdbcSource(SparkSource):
 
         low = None if position is None else position["after"]
         found = self._between(low, None).agg(
-            functions.max(self._column).cast("string").alias("high"), functions.count("*").alias("rows")
+            functions.min(self._column).cast("string").alias("low"),
+            functions.max(self._column).cast("string").alias("high"),
+            functions.count("*").alias("rows"),
         )
         first = found.collect()[0]
         if first["high"] is None or not first["rows"]:
             return None
-        split = {"after": low, "to": first["high"]}
+        split = {"after": low, "least": first["low"], "to": first["high"]}
         return Plan(splits=(split,), position={"after": first["high"]}, rows=first["rows"])
 
     def frame(self, plan: Plan) -> DataFrame:
         if self._column is None:
             return self._whole()
         split = plan.splits[0]
-        return self._between(split["after"], split["to"]).orderBy(self._column)
+        shared_out = None
+        if self._partitions > 1:
+            shared_out = {
+                "partitionColumn": self._column,
+                "lowerBound": split["least"],
+                "upperBound": split["to"],
+                "numPartitions": str(self._partitions),
+            }
+        return self._between(split["after"], split["to"], shared_out).orderBy(self._column)
 
-    def _between(self, low: str | None, high: str | None) -> DataFrame:
+    def _between(
+        self, low: str | None, high: str | None, shared_out: Mapping[str, str] | None = None
+    ) -> DataFrame:
         """Rows above `low` up to `high`; the database does the filtering."""
         from pyspark.sql import functions
 
         assert self._column is not None
-        frame = self._whole()
+        frame = self._whole(shared_out)
         kind = frame.schema[self._column].dataType
         column = functions.col(self._column)
         if low is not None:
@@ -150,7 +182,10 @@ class JdbcSource(SparkSource):
 
 def _refused(error: Exception, what: str) -> UnavailableError:
     text = str(error)
-    line = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    # of an error in Java the first line says only that there was one; the class stands before the colon
+    said = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
+    line = re.sub(r"^[\w.$]+: ", "", said[0]) if said else lines[0]
     if "No suitable driver" in text or "ClassNotFoundException" in text:
         return UnavailableError(
             f"there is no JDBC driver for {what}",
