@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 import virta
-from tests.pipelines.conftest import run_with_crashes
+from tests.pipelines.conftest import Crash, crash_at, run_with_crashes
+from tests.served import Served
 from virta import contexts
 from virta.errors import Denied, NotFound, UsageError
 from virta.pipelines import Pipeline, check_statement, load_statement
@@ -349,3 +351,30 @@ def test_deletions_are_no_rows_of_a_topic_that_only_grows(environments: Path) ->
         }
         Pipeline.of(written, base=environments).run()
         assert [row["id"] for row in log.topic("seen")] == [1, 2]
+
+
+# -- over the wire --------------------------------------------------------------------------------------
+
+
+def test_from_one_broker_to_another(prod: Any, environments: Path) -> None:
+    """The same copy between logs that are served, killed at every third step; its statement holds there."""
+    above, below = Served(environments / "prod"), Served(environments / "dev")
+    try:
+        contexts.add("prod", above.address, environment="prod", replace=True)
+        contexts.add("dev", below.address, environment="dev", replace=True)
+        for number in range(1, 30, 3):
+            with contextlib.suppress(Crash):
+                pipeline(environments).run(watch=crash_at(number))
+        pipeline(environments).run()
+        with virta.open("@dev") as dev:
+            users, orders = (dev.topic(name).to_arrow().to_pylist() for name in ("users", "orders"))
+            noted = [row["kind"] for row in dev.topic("__events")[:].to_pylist()]
+        assert (len(users), len(orders)) == (USERS, 1000)
+        assert {row["user_id"] for row in orders} == {row["id"] for row in users}
+        assert "pipeline run" in noted
+        statement = load_statement(environments / ".virta-down" / "statement.json")
+        key = MaskingKey.of("a secret that stays in production")
+        assert check_statement(statement, masking_key=key, source="@prod", target="@dev").ok
+    finally:
+        below.stop()
+        above.stop()

@@ -250,3 +250,11 @@ def test_types_that_a_lake_lacks_are_refused(log: Log, tmp_path: Path) -> None:
     flow = {"source": {"topic": "orders"}, "sink": {"delta": str(tmp_path / "delta")}}
     with pytest.raises(UsageError, match="'at': lake tables have no type for time64"):
         Pipeline.of({"name": "t", "engine": "local", "log": str(log.path), "flow": [flow]}).check()
+
+
+def test_a_lake_is_partitioned_by_columns(orders: Any, kind: str, make: Make) -> None:
+    if kind == "parquet":
+        pytest.skip("folders have units of time")
+    with pytest.raises(UsageError, match="no column of the rows") as caught:
+        make(partition_by=["day(_timestamp)"]).check()
+    assert "sql" in str(caught.value.hint)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from virta.cli.invocation import Invocation, output_option, output_options, quiet_option
-from virta.cli.output import note, print_record, print_records
+from virta.cli.output import choose_form, note, print_record, print_records
 from virta.cli.progress import Progress
 from virta.cli.report import Exit
 from virta.cli.text import count
@@ -19,7 +19,7 @@ from virta.errors import UsageError
 from virta.requests import parse_duration
 
 if TYPE_CHECKING:
-    from virta.pipelines import Pipeline, Preview, RunReport, Step
+    from virta.pipelines import Pipeline, Preview, RunReport, StatementCheck, Step
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _FLOWS = ("flow", "source", "sink", "batches", "read", "rows", "finished_earlier")
@@ -355,7 +355,19 @@ def statement(
         source=source,
         target=target,
     )
-    record = {"ok": checked.ok, "passed": list(checked.passed), "failed": list(checked.failed)}
-    print_record(context.obj, {**record, "notices": list(checked.notices)})
+    _print_check(context.obj, checked)
     if not checked.ok:
         context.exit(Exit.DAMAGED)
+
+
+def _print_check(invocation: Invocation, checked: StatementCheck) -> None:
+    """A line for each thing that was looked at; for programs one object."""
+    if choose_form(invocation) in ("table", "md"):
+        told = (("yes", checked.passed), ("NO", checked.failed), ("unknown", checked.notices))
+        records = [
+            {"holds": word, "what": text.removeprefix("not so: ")} for word, texts in told for text in texts
+        ]
+        print_records(invocation, records, key="what", names=("holds", "what"))
+        return
+    record = {"ok": checked.ok, "passed": list(checked.passed), "failed": list(checked.failed)}
+    print_record(invocation, {**record, "notices": list(checked.notices)})

@@ -15,7 +15,7 @@ import pyarrow as pa
 from virta.errors import SchemaMismatch, UnavailableError
 from virta.metadata.schemas import DELETED
 from virta.pipelines.sinks.base import UPSERT, Batch, Committed, Sink, check_mode, newest_by_key
-from virta.pipelines.sinks.lake import as_lake, lake_schema
+from virta.pipelines.sinks.lake import as_lake, check_partition_by, lake_schema
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -54,6 +54,7 @@ class DeltaSink(Sink):
         check_mode(self._mode, self._keys, self.describe())
         if schema is not None:
             lake_schema(schema)
+            check_partition_by(self._partition_by, schema, self.describe(), provenance=self.provenance)
 
     def _table(self) -> DeltaTable | None:
         deltalake = _import()

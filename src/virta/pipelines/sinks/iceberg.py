@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from virta.errors import UnavailableError, UsageError
 from virta.metadata.schemas import DELETED
 from virta.pipelines.sinks.base import UPSERT, Batch, Committed, Sink, check_mode, newest_by_key
-from virta.pipelines.sinks.lake import as_lake, lake_schema
+from virta.pipelines.sinks.lake import as_lake, check_partition_by, lake_schema
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table, Transaction
@@ -59,6 +59,7 @@ class IcebergSink(Sink):
         check_mode(self._mode, self._keys, self.describe())
         if schema is not None:
             lake_schema(schema)
+            check_partition_by(self._partition_by, schema, self.describe(), provenance=self.provenance)
         self._opened()
 
     def _opened(self) -> Any:

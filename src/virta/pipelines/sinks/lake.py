@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from virta.errors import UsageError
+from virta.metadata.schemas import OFFSET, TIMESTAMP
+from virta.pipelines.sources.base import PARTITION
 
 _UNSIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
 
@@ -67,6 +69,18 @@ def lake_schema(schema: pa.Schema) -> pa.Schema:
 
 def _storage(type_: pa.DataType) -> pa.DataType:
     return type_.storage_type if isinstance(type_, pa.BaseExtensionType) else type_
+
+
+def check_partition_by(names: Sequence[str], schema: pa.Schema, what: str, *, provenance: bool) -> None:
+    """Lake tables are partitioned by columns that they have."""
+    known = [*schema.names, *((PARTITION, OFFSET, TIMESTAMP) if provenance else ())]
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"{what} cannot be partitioned by {name!r}, which is no column of the rows",
+                hint='make one of it: sql = "select *, cast(at as date) as day from rows"; '
+                "units like day(at) are for Parquet folders",
+            )
 
 
 def as_lake(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
