@@ -177,3 +177,13 @@ def test_read_only_reads(scratch: Any) -> None:
     with TestClient(application(scratch, access=ReadOnly()), base_url="http://127.0.0.1") as client:
         may = get(client, "/api/topic", topic="orders")["may"]
     assert may == {"read": True, "write": False, "alter": False, "delete": False}
+
+
+def test_own_files_are_served_once_and_then_only_asked_about(client: TestClient) -> None:
+    answer = client.get("/static/rows.js")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/javascript")
+    again = client.get("/static/rows.js", headers={"if-none-match": answer.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    for path in ("/static/../application.py", "/static/%2e%2e/application.py", "/static/nothing.js"):
+        assert client.get(path).status_code == 404

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Iterable
-from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -16,7 +15,6 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
-from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
@@ -40,6 +38,7 @@ from virta.console import (
     writing,
 )
 from virta.console.access import Access, OpenAccess
+from virta.console.files import OwnFiles
 from virta.console.generating import generate
 from virta.console.guard import Guard
 from virta.console.hub import Hub
@@ -60,8 +59,6 @@ _STREAMS = {
     "groups": groups_api.groups,
     "cells": cells.cells,
 }
-
-STATIC = Path(__file__).parent / "static"
 
 
 def application(
@@ -127,17 +124,8 @@ def _routes(console: Console) -> list[BaseRoute]:
         *signing.routes(),
         WebSocketRoute("/live", live),
         Route("/healthz", _healthy),
-        Mount("/static", _Static(directory=STATIC), name="static"),
+        Mount("/static", OwnFiles()),
     ]
-
-
-class _Static(StaticFiles):
-    """Our own files: asked for with their version, kept by the browser until that changes."""
-
-    def file_response(self, *arguments: Any, **named: Any) -> Response:
-        response = super().file_response(*arguments, **named)
-        response.headers["cache-control"] = "no-cache"
-        return response
 
 
 async def _healthy(_: Request) -> Response:

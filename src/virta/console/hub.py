@@ -14,8 +14,9 @@ from virta.console.sampler import Sampler
 from virta.console.tails import Tail
 from virta.errors import VirtaError
 
-# Twenty looks a second: a row is on the screen before the eye notices, and a look costs microseconds.
-TICK_SECONDS = 0.05
+# Ten looks a second: a row is on the screen before the eye minds. Twice as many would have a browser
+# draw twice as often, which is what a busy tail costs.
+TICK_SECONDS = 0.1
 SAMPLE_SECONDS = 1.0
 # Long work (verify, search, export) has a thread of its own each; looks and windows share the others.
 _THREADS = 16

@@ -11,6 +11,14 @@ const HEAD = 28;
 // Browsers draw nothing beyond some 17 to 33 million pixels.
 const MOST_PIXELS = 8_000_000;
 
+/** Set a style, if it is another one than was set last. */
+function set(element, name, value) {
+  const known = (element.styles = element.styles || {});
+  if (known[name] === value) return;
+  known[name] = value;
+  element.style[name] = value;
+}
+
 const EMPTY = { count: 0, at: () => null, want: () => {} };
 
 class Grid extends HTMLElement {
@@ -39,7 +47,12 @@ class Grid extends HTMLElement {
       const row = event.target.closest("[role=row]");
       if (row && row.at !== undefined) this.choose(row.at, true);
     });
-    this.sized = new ResizeObserver(() => this.draw());
+    // asked once, not at every draw: the answer costs a layout
+    this.room = this.scroller.clientHeight;
+    this.sized = new ResizeObserver(() => {
+      this.room = this.scroller.clientHeight;
+      this.draw();
+    });
     this.sized.observe(this);
   }
 
@@ -70,7 +83,7 @@ class Grid extends HTMLElement {
   }
 
   get visible() {
-    return Math.max(1, (this.scroller.clientHeight - HEAD) / ROW);
+    return Math.max(1, (this.room - HEAD) / ROW);
   }
 
   get maxTop() {
@@ -138,7 +151,7 @@ class Grid extends HTMLElement {
 
   /** Put the scroll bar where the rows are. */
   settle() {
-    const most = this.scroller.scrollHeight - this.scroller.clientHeight;
+    const most = HEAD + this.height - this.room;
     const wanted = this.scaled ? (this.maxTop ? (this.top / this.maxTop) * most : 0) : this.top * ROW;
     if (Math.abs(wanted - this.scroller.scrollTop) >= 1) this.scroller.scrollTop = wanted;
     this.expected = this.scroller.scrollTop;
@@ -174,8 +187,8 @@ class Grid extends HTMLElement {
     this.planned = 0;
     if (!this.scroller) return;
     const count = this.source.count;
-    this.inner.style.height = `${HEAD + this.height}px`;
-    this.layer.style.height = `${Math.min(this.height, this.scroller.clientHeight - HEAD)}px`;
+    set(this.inner, "height", `${HEAD + this.height}px`);
+    set(this.layer, "height", `${Math.min(this.height, this.room - HEAD)}px`);
     if (this.follow) this.top = this.maxTop;
     this.top = Math.max(0, Math.min(this.top, this.maxTop));
     if (this.follow || !this.scaled) this.settle();
@@ -186,9 +199,10 @@ class Grid extends HTMLElement {
     for (let slot = 0; slot < this.pool.length; slot++) {
       const row = this.pool[slot];
       const at = from + slot;
-      row.hidden = at >= to;
-      if (row.hidden) continue;
-      row.style.transform = `translateY(${((at - this.top) * ROW).toFixed(1)}px)`;
+      const hidden = at >= to;
+      if (row.away !== hidden) row.hidden = row.away = hidden;
+      if (hidden) continue;
+      set(row, "transform", `translateY(${((at - this.top) * ROW).toFixed(1)}px)`);
       this.fill(row, at);
     }
     const active = this.active >= from && this.active < to ? this.pool[this.active - from] : null;
@@ -198,7 +212,14 @@ class Grid extends HTMLElement {
   }
 
   row() {
-    const row = h("div", { class: "grow", role: "row", id: `row-${++rows}` }, this.columns.map(() => h("span", { role: "gridcell" })));
+    const cells = this.columns.map(() => h("span", { role: "gridcell" }));
+    const row = h("div", { class: "grow", role: "row", id: `row-${++rows}` }, cells);
+    // what each cell says, kept here: asking the page for it costs more than telling it
+    row.cells = cells.map((element) => {
+      const text = document.createTextNode("");
+      element.append(text);
+      return { element, text, said: "", kind: "", title: "" };
+    });
     this.layer.append(row);
     return row;
   }
@@ -206,24 +227,23 @@ class Grid extends HTMLElement {
   fill(row, at) {
     const given = this.source.at(at);
     const classes = `grow${at === this.active ? " active" : ""}${given && this.marked !== null && given[0] === this.marked ? " marked" : ""}${given === null ? " gone" : ""}`;
-    if (row.className !== classes) row.className = classes;
+    if (row.classes !== classes) row.className = row.classes = classes;
     if (row.at === at && row.given === given && given !== undefined) return;
     row.at = at;
     row.given = given;
     row.setAttribute("aria-rowindex", at + 2);
-    const cells = row.children;
-    for (let place = 0; place < cells.length; place++) {
-      const element = cells[place];
+    for (let place = 0; place < row.cells.length; place++) {
+      const it = row.cells[place];
       let text = "", kind = "", title = "";
       if (given === undefined) kind = "wait";
       else if (given === null) [text, kind] = place ? ["", ""] : [String(this.source.name ? this.source.name(at) : ""), "num"];
       else if (place === 0) [text, kind] = [String(given[0]), "num offset"];
       else if (place === 1) [text, kind] = [given[1] === null ? "" : time(given[1]), "time"];
-      else [text, kind, title] = cell(given[place]);
-      if (element.textContent !== text) element.textContent = text;
-      const wanted = this.columns[place].number && kind !== "wait" ? `${kind} num` : kind;
-      if (element.className !== wanted) element.className = wanted;
-      if ((element.title || "") !== (title || "")) element.title = title || "";
+      else [text, kind, title = ""] = cell(given[place]);
+      if (this.columns[place].number && kind !== "wait") kind += " num";
+      if (it.said !== text) it.text.data = it.said = text;
+      if (it.kind !== kind) it.element.className = it.kind = kind;
+      if (it.title !== title) it.element.title = it.title = title;
     }
   }
 }

@@ -125,6 +125,15 @@ function drawState() {
   else tell(held > 0 ? `paused, ${number(held)} held` : "paused at your place", held > 0 ? "held" : "");
 }
 
+// A number that changes ten times a second is read by nobody.
+let stateDue = 0;
+function stateSoon() {
+  stateDue = stateDue || setTimeout(() => {
+    stateDue = 0;
+    drawState();
+  }, 200);
+}
+
 function skipped(count) {
   if (!count) return;
   skippedNote.hidden = false;
@@ -163,7 +172,7 @@ function follow() {
       }
       if (grid.follow) cache.seen = cache.next;
       grid.changed(began && moved > 0 ? -before : 0);
-      drawState();
+      stateSoon();
     },
     failed: (error) => show(page, trouble(error)),
   });
