@@ -70,6 +70,10 @@ class Loop:
         self._loop.close()
 
 
+def _twin_of(given: Any) -> Any:
+    return given._twin if isinstance(given, Plain) else given
+
+
 class Plain:
     """One object of the twin."""
 
@@ -102,8 +106,9 @@ class Plain:
             return self._plain(found)
 
         def call(*arguments: Any, **named: Any) -> Any:
-            given = [each._twin if isinstance(each, Plain) else each for each in arguments]
-            return self._plain(self._loop.run(found, *given, **named))
+            given = [_twin_of(each) for each in arguments]
+            options = {name: _twin_of(each) for name, each in named.items()}
+            return self._plain(self._loop.run(found, *given, **options))
 
         return call
 
