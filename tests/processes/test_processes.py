@@ -15,6 +15,8 @@ import pytest
 import virta
 from virta.errors import NotFound, VirtaError
 from virta.log import Log
+from virta.memory import wake
+from virta.steward.steward import Steward
 from virta.topics.topic import Topic
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -86,10 +88,19 @@ def answer(pipe: Any, path: Path) -> None:
             ),
             "lock": lambda: topic.lock(),
             "drop": lambda: log.drop_topic("shared"),
+            "remove": lambda: remove_oldest(log, topic),
         }
         pipe.send("ready")
         while (word := pipe.recv()) != "end":
             pipe.send(acts[word]())
+
+
+def remove_oldest(log: Log, topic: Topic) -> int:
+    """Rows enough for some segments, and a steward that keeps few of them; where the log begins then."""
+    for n in range(ROWS):
+        topic.append({"writer": 9, "n": n, "filler": bytes(600)})
+    Steward(log).run_once(topic="shared")
+    return topic.start_offset
 
 
 def make_topic(log: Log, **options: Any) -> Topic:
@@ -199,6 +210,29 @@ def test_a_reader_asleep_over_rolls(log: Log, path: Path) -> None:
     assert topic.stats().segments > 1
 
 
+def test_a_reader_asleep_over_a_removal(log: Log, path: Path) -> None:
+    """It is told what is gone, and goes on from the oldest row that is left."""
+    topic = make_topic(log, segment_bytes="64KiB", retention_rows=10)
+    topic.append({"writer": 1, "n": -1})
+    partition = topic.partition(0)
+    token = partition.token(1)  # it has read all there was
+    tail = iter(topic.tail())
+    assert next(tail)["n"] == -1
+    other = Helper(answer, path)
+    assert other.hear() == "ready"
+    other.say("remove")
+    start = other.hear()
+    assert start > 1
+    for read in (lambda: partition.poll(token), lambda: next(tail)):
+        with pytest.raises(virta.HistoryChanged) as changed:
+            read()
+        assert changed.value.oldest.offset == start
+    blocks, _ = partition.poll(changed.value.oldest)
+    assert next(block.base_offset for block in blocks if block.rows) == start
+    other.say("end")
+    other.end()
+
+
 def test_a_directory_deleted_and_made_again(path: Path) -> None:
     with virta.open(path) as log:
         topic = make_topic(log)
@@ -292,6 +326,49 @@ def test_a_fork_while_the_lock_is_held(log: Log, path: Path) -> None:
 
 
 # -- no inotify, closed elsewhere ------------------------------------------------------------------------
+
+
+def no_inotify(wakeups: wake.Wakeups) -> None:
+    wakeups.close()  # from here on it polls, as on systems that have none
+
+
+def no_watches(wakeups: wake.Wakeups) -> None:
+    wakeups._add = lambda *_: None  # type: ignore[method-assign]  # as where no more are allowed
+
+
+@pytest.mark.parametrize("without", [no_inotify, no_watches])
+def test_readers_wake_without_notifications(
+    log: Log, path: Path, monkeypatch: pytest.MonkeyPatch, without: Callable[[wake.Wakeups], None]
+) -> None:
+    wakeups = wake.Wakeups()
+    without(wakeups)
+    monkeypatch.setattr(wake, "_process_wakeups", wakeups)
+    topic = make_topic(log)
+    other = Helper(answer, path)
+    assert other.hear() == "ready"
+    seen: list[int] = []
+    ready = threading.Event()
+
+    def follow() -> None:
+        partition = topic.partition(0)
+        token = partition.token(0)
+        for _ in range(3):
+            ready.set()
+            blocks, token = partition.long_poll(token, timeout=30.0)
+            seen.extend(block.base_offset for block in blocks if block.rows)
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    for number in range(3):
+        assert ready.wait(30)
+        ready.clear()
+        other.say("append")
+        assert other.hear() == number
+    follower.join(30)
+    assert seen == [0, 1, 2]
+    other.say("end")
+    other.end()
+    wakeups.close()
 
 
 def test_a_tail_in_a_thread_ends_when_the_log_is_closed(path: Path) -> None:
