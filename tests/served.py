@@ -1,8 +1,9 @@
-"""Brokers for tests: in a thread of this process, over a directory of the test's own."""
+"""Brokers for tests, over a directory of the test's own: in a thread here, or in another process."""
 
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import threading
 from pathlib import Path
 from typing import Any
@@ -71,3 +72,35 @@ class Served:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+class Elsewhere:
+    """A process that serves any directory it is asked to, so that each test need not start one."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve_elsewhere, args=(theirs,), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def serve(self, path: Path) -> str:
+        """Serve this directory, and no other any more; gives the address."""
+        self._pipe.send(path)
+        return str(self._pipe.recv())
+
+    def stop(self) -> None:
+        self._pipe.send(None)
+        self._process.join()
+        self._pipe.close()
+
+
+def _serve_elsewhere(pipe: Any) -> None:
+    broker: Served | None = None
+    while (path := pipe.recv()) is not None:
+        if broker is not None:
+            broker.stop()
+        broker = Served(path)
+        pipe.send(broker.address)
+    if broker is not None:
+        broker.stop()

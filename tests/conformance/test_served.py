@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import virta
-from tests.served import Served
+from tests.served import Elsewhere, Served
 from virta.log import Log
 from virta.testing.conformance import LogConformance
 
@@ -24,16 +25,21 @@ class TestServed(LogConformance):
         return lambda: virta.open(broker.address)
 
 
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[Elsewhere]:
+    elsewhere = Elsewhere()
+    yield elsewhere
+    elsewhere.stop()
+
+
 @pytest.mark.slow
 class TestServedAndLocal(LogConformance):
-    """Handles are by turns remote and local: both sides of one directory."""
+    """Handles are by turns remote and local: two processes on one directory."""
+
+    shares_memory = False
 
     @pytest.fixture
-    def open_log(self, tmp_path: Path) -> Iterator[Callable[[], Log]]:
-        with Served(tmp_path / "events") as broker:
-            turns = iter(range(1 << 30))
-
-            def opened() -> Log:
-                return virta.open(tmp_path / "events" if next(turns) % 2 else broker.address)
-
-            yield opened
+    def open_log(self, tmp_path: Path, elsewhere: Elsewhere) -> Callable[[], Log]:
+        address = elsewhere.serve(tmp_path / "events")
+        turns = itertools.cycle((address, tmp_path / "events"))
+        return lambda: virta.open(next(turns))

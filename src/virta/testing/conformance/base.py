@@ -14,6 +14,15 @@ OpenLog = Callable[[], Any]
 class Conformance:
     """A suite; whoever inherits it brings the fixture `open_log`."""
 
+    # Whether all handles see what is only in memory: those of one process do, or of one broker.
+    # Rows at durability `memory` reach other processes once they are written.
+    shares_memory = True
+
+    def let_others_see(self, topic: Any, durability: str) -> None:
+        """After this, rows just appended are there for every handle."""
+        if durability == "memory" and not self.shares_memory:
+            topic.sync()
+
     @pytest.fixture
     def open_log(self) -> OpenLog:
         raise NotImplementedError("a backend's own fixture opens its log")

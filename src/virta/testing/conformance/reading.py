@@ -184,6 +184,7 @@ class ReadConformance(Conformance):
             topic = log.create_topic(durability, {"n": int}, durability=durability)
             for start in range(0, 50, 10):
                 topic.append(up_to(start + 10, start))
+                self.let_others_see(topic, durability)
                 for reader in (topic, other.topic(durability)):
                     assert ns(reader[:]) == list(range(start + 10))
                     assert reader.next_offset == start + 10

@@ -366,7 +366,9 @@ class TopicConformance(Conformance):
     def test_rows_are_there_when_it_is_opened_again(self, open_log: OpenLog) -> None:
         for durability in ("memory", "os", "disk"):
             with open_log() as log:
-                log.create_topic(durability, {"n": int}, durability=durability).append(up_to(10))
+                topic = log.create_topic(durability, {"n": int}, durability=durability)
+                topic.append(up_to(10))
+                self.let_others_see(topic, durability)
             with open_log() as log:
                 topic = log.topic(durability)
                 assert ns(topic[:]) == list(range(10))

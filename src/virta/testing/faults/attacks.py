@@ -26,7 +26,7 @@ Attack = Callable[[int, random.Random], None]
 # The good client's own, one to be asked for everything, and one that verbs may destroy.
 TABLE, TOPIC, SANDBOX = "ledger", "victim", "sandbox"
 # Half-open connections of one attack: more than a broker should keep without a word, fewer than descriptors.
-HALF_OPEN = 1200
+HALF_OPEN = 2500
 _SECONDS = 1.0
 COLUMNS = pa.schema(
     [

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import random
 import re
+import resource
 import signal
 import threading
 import time
@@ -30,7 +31,7 @@ from virta.testing.faults.report import Report
 from virta.testing.faults.scratch import scratch
 
 # Frames of 64 MiB, some at once, and what a bomb may become before it is refused.
-MEMORY_BYTES = 1024 << 20
+MEMORY_BYTES = 768 << 20
 AT_ONCE = 3
 # A good client is never kept waiting so long; not a matter of speed, but of being served at all.
 _PATIENCE_SECONDS = 30.0
@@ -39,6 +40,7 @@ _SETTINGS = ("limits.hello_seconds=1s", "limits.frame_seconds=1s", "limits.conne
 
 def run(seed: int, seconds: float) -> Report:
     report = Report("hostile", seed)
+    _raise_descriptors()
     replay = f"--only hostile --seed {seed}"
     with scratch("virta-hostile") as root:
         broker = HostileBroker(root / "events")
@@ -61,6 +63,13 @@ def run(seed: int, seconds: float) -> Report:
             for problem in log.topic(TOPIC).verify().problems:
                 report.violated(str(problem), replay)
     return report
+
+
+def _raise_descriptors() -> None:
+    """Half-open connections are descriptors, here and at the broker."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _attack(report: Report, broker: HostileBroker, seed: int, end: float) -> None:

@@ -165,6 +165,9 @@ class Round:
             self.report.violated(complaint, self.replay)
         self.report.counts["rows acknowledged"] += sum(each.rows for each in self.history.acknowledged)
         self.report.counts["rows seen by consumers"] += len(self.history.seen)
+        self.report.counts["rows given to members of a group"] += sum(
+            held.last - held.first + 1 for held in self.history.held
+        )
 
     def _clients(self) -> tuple[list[threading.Thread], list[threading.Thread]]:
         acts = [self._single, self._batches, self._written, self._named]
