@@ -143,17 +143,17 @@ def test_a_whole_table_is_read_once_and_masked(spark: Any, log: Log, shop: Any) 
 def test_a_table_is_read_by_several_connections(spark: Any, log: Log, shop: Any) -> None:
     url, add = shop
     add(*range(1, 60))
-    moment = "{fn timestampadd(SQL_TSI_DAY, id, timestamp('2026-01-01 00:00:00'))}"
-    query = f"select id, name, {moment} as moment from orders"
+    moment = "{fn timestampadd(SQL_TSI_DAY, \"id\", timestamp('2026-01-01 00:00:00'))}"
+    query = f'select "id", "name", {moment} as moment from orders'
     sink = {"topic": "orders"}
     source = {"jdbc": url, "query": query, "column": "MOMENT", "partitions": 4}
     flow = {"name": "shop", "source": source, "sink": sink}
     assert pipeline(log, flow).run().rows == 59
     add(*range(60, 90))
     assert pipeline(log, flow).run().rows == 30
-    assert [row["ID"] for row in rows(log.topic("orders"))] == list(range(1, 90))
+    assert [row["id"] for row in rows(log.topic("orders"))] == list(range(1, 90))
     with pytest.raises(UsageError, match="is a string"):
-        pipeline(log, {**flow, "source": {**source, "column": "NAME"}}).check()
+        pipeline(log, {**flow, "source": {**source, "column": "name"}}).check()
     with pytest.raises(UsageError, match="range of a column"):
         pipeline(log, {**flow, "source": {"jdbc": url, "table": "orders", "partitions": 4}})
 

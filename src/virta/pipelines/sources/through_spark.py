@@ -186,13 +186,15 @@ def _refused(error: Exception, what: str) -> UnavailableError:
     # of an error in Java the first line says only that there was one; the class stands before the colon
     said = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
     line = re.sub(r"^[\w.$]+: ", "", said[0]) if said else lines[0]
+    databases_own = re.search(r"WHERE 1=0\. (.+?) The error occurred during", line)
+    line = databases_own[1] if databases_own is not None else line
     if "No suitable driver" in text or "ClassNotFoundException" in text:
         return UnavailableError(
             f"there is no JDBC driver for {what}",
             hint='name it: package = "org.postgresql:postgresql:42.7.4", or jar = "/path/driver.jar"',
         )
     return UnavailableError(
-        f"{what} cannot be read: {line}", hint="check the address, the name and the password"
+        f"{what} cannot be read: {line}", hint="check the address, the names and the password"
     )
 
 
