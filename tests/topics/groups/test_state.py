@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from virta.errors import Fenced
 from virta.topics.groups.model import Heartbeat
-from virta.topics.groups.state import GroupState, sticky
+from virta.topics.groups.state import Grant, GroupState, sticky
 
 
 class Client:
@@ -20,6 +20,7 @@ class Client:
         self.name = name
         self.instance = instance
         self.owned: dict[int, int] = {}
+        self.named: dict[int, int] = {}  # what its last heartbeat named
         self.joining = True
 
     def beat(self, now: float = 0.0, *, keep: bool = False, leaving: bool = False) -> set[int]:
@@ -31,6 +32,7 @@ class Client:
             leaving=leaving,
         )
         self.joining = False
+        self.named = dict(self.owned)
         told = self.group.heartbeat(said, now)
         self.owned = {
             number: epoch for number, epoch in told.partitions.items() if keep or number not in told.revoked
@@ -148,6 +150,8 @@ class GroupMachine(RuleBasedStateMachine):
         self.clients: list[Client] = []
         self.made = 0
         self.seen: dict[int, int] = {}
+        self.given: dict[int, tuple[int, str]] = {}  # by epoch, for ever
+        self.owners: dict[int, Grant] = {}
 
     @precondition(lambda self: len(self.clients) < 5)
     @rule(instance=st.sampled_from([None, "one", "two"]))
@@ -209,9 +213,20 @@ class GroupMachine(RuleBasedStateMachine):
                     holders.append(client.name)
             assert len(holders) <= 1
         for number, grant in self.group.owners.items():
+            # one epoch is one assignment: of one partition, to one member
+            assert self.given.setdefault(grant.epoch, (number, grant.member)) == (number, grant.member)
             assert grant.epoch >= self.seen.get(number, 0)
             self.seen[number] = grant.epoch
             assert grant.member in self.group.members
+            self.check_move(number, self.owners.get(number), grant)
+        self.owners = dict(self.group.owners)
+
+    def check_move(self, number: int, before: Grant | None, after: Grant) -> None:
+        """A partition moves only from who gave it up, or is no member any more."""
+        if before is None or before.member == after.member or before.member not in self.group.members:
+            return
+        (holder,) = (client for client in self.clients if client.name == before.member)
+        assert holder.named.get(number) != before.epoch
 
 
 GroupMachine.TestCase.settings = settings(max_examples=settings().max_examples, deadline=None)
