@@ -245,7 +245,12 @@ def dead(invocation: Invocation, name: str, topic: str, at: str | None) -> None:
         letters = log.topic(topic).group(name).dead_letters().all()
         if at is not None:
             (letter,) = _letters_at(letters, [at])
-            print_record(invocation, _whole_letter(letter))
+            whole = _whole_letter(letter)
+            if invocation.wants_json:
+                print_record(invocation, {**whole, "traceback": letter.traceback})
+            else:
+                print_record(invocation, whole)
+                print(letter.traceback.rstrip())
             return
         records = [_letter(each) for each in letters]
         print_records(invocation, records, key="place", names=_LETTER_COLUMNS)
@@ -328,7 +333,7 @@ def _clear(
         note(invocation, f'{did[2]} {count(done, "dead letter")} of group "{name}" on "{topic}"')
 
 
-_LETTER_COLUMNS = ("place", "failed_at", "attempts", "error_type", "error", "row")
+_LETTER_COLUMNS = ("place", "attempts", "error_type", "error", "row", "failed_at")
 
 
 def _letter(letter: DeadLetter) -> dict[str, Any]:
@@ -345,7 +350,7 @@ def _letter(letter: DeadLetter) -> dict[str, Any]:
 
 def _whole_letter(letter: DeadLetter) -> dict[str, Any]:
     appended = None if letter.appended_at is None else letter.appended_at.isoformat()
-    return {**_letter(letter), "appended_at": appended, "traceback": letter.traceback}
+    return {**_letter(letter), "appended_at": appended}
 
 
 def _letters_at(letters: Sequence[DeadLetter], places: Sequence[str]) -> list[DeadLetter]:
