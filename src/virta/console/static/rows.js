@@ -1,5 +1,5 @@
 // The rows of a topic: a tail that follows, a table that goes anywhere, a filter.
-import { h, show, later } from "./dom.js";
+import { h, show } from "./dom.js";
 import { number, plural, bytes } from "./format.js";
 import { get, open } from "./live.js";
 import { page, parameter, setAddress, setTitle, topicTabs, trouble, attempt, link, copyAs, quoted, python, sqlName, action, facts, say } from "./shell.js";
@@ -56,34 +56,54 @@ const cache = {
     this.inSight = [this.first + from, this.first + to];
     this.load();
   },
-  async fetch(key) {
-    const place = this.pages.get(key) || { rows: new Map(), upTo: 0, from: key * PAGE };
-    place.loading = true;
-    this.pages.set(key, place);
+  /** Some pages that follow one another: one request, so that a large block is read once for them. */
+  async fetch(keys) {
+    const first = keys[0];
+    const places = keys.map((key) => {
+      const place = this.pages.get(key) || { rows: new Map(), upTo: 0, from: key * PAGE };
+      place.loading = true;
+      this.pages.set(key, place);
+      return place;
+    });
     try {
-      const got = await get("rows", { topic: name, partition, start: key * PAGE, stop: (key + 1) * PAGE });
-      place.from = key * PAGE;
-      for (const row of got.rows) place.rows.set(row[0], row);
-      place.upTo = Math.max(place.upTo, Math.min(got.next, (key + 1) * PAGE));
+      const got = await get("rows", { topic: name, partition, start: first * PAGE, stop: (first + keys.length) * PAGE });
+      for (const row of got.rows) places[Math.floor(row[0] / PAGE) - first].rows.set(row[0], row);
+      places.forEach((place, at) => {
+        place.from = keys[at] * PAGE;
+        place.upTo = Math.max(place.upTo, Math.min(got.next, (keys[at] + 1) * PAGE));
+      });
       if (grid.columns.length === 0) setColumns(got.rows);
       else grid.widen(widthsOf(allColumns(), got.rows));
     } catch (error) {
-      place.upTo = 0;
+      for (const place of places) place.upTo = 0;
       tell(error.message, "bad");
     } finally {
-      place.loading = false;
+      for (const place of places) place.loading = false;
       grid.plan();
     }
   },
+  /** Ask for what is in sight and not here: at once, and then as often as a scroll bar that is dragged needs. */
+  load() {
+    if (this.resting) return void (this.due = true);
+    this.resting = setTimeout(() => {
+      this.resting = 0;
+      if (!this.due) return;
+      this.due = false;
+      this.load();
+    }, 25);
+    const [from, to] = this.inSight;
+    let wanted = [];
+    for (let key = Math.floor(from / PAGE); key * PAGE < to; key++) {
+      const place = this.pages.get(key);
+      if (!place || (!place.loading && place.upTo < Math.min((key + 1) * PAGE, to, this.end))) wanted.push(key);
+      else if (wanted.length) {
+        this.fetch(wanted);
+        wanted = [];
+      }
+    }
+    if (wanted.length) this.fetch(wanted);
+  },
 };
-cache.load = later(25, () => {
-  const [from, to] = cache.inSight;
-  for (let key = Math.floor(from / PAGE); key * PAGE < to; key++) {
-    const place = cache.pages.get(key);
-    const wanted = Math.min((key + 1) * PAGE, to, cache.end);
-    if (!place || (!place.loading && place.upTo < wanted)) cache.fetch(key);
-  }
-});
 
 // -- rows that match -----------------------------------------------------------------------------
 
@@ -187,7 +207,8 @@ async function place() {
     cache.seen = cache.next;
     return;
   }
-  const found = await attempt(() => get("seek", { topic: name, partition, at }));
+  // a plain offset needs no asking
+  const found = /^\d+$/.test(at) ? { point: true, start: Math.max(cache.start, Math.min(Number(at), cache.next - 1)) } : await attempt(() => get("seek", { topic: name, partition, at }));
   if (!found) return;
   grid.follow = false;
   cache.seen = cache.next;
