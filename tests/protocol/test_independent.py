@@ -167,3 +167,12 @@ def test_logins(tmp_path: Path) -> None:
         with pytest.raises(Refused, match="wrong"):
             stranger.log_in("ada", "wrong")
         stranger.close()
+
+
+def test_a_request_is_not_on_channel_0(client: Client, orders: Topic) -> None:
+    client.send(wire.POLL, 0, orders.place(0))
+    with pytest.raises(Refused, match="channel 0") as caught:
+        client.receive()
+    assert caught.value.number == 98
+    with pytest.raises((EOFError, ConnectionError)):
+        client.receive()

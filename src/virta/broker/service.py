@@ -329,7 +329,7 @@ class Service:
             header.max_bytes = 1  # one block, whatever its size
         desk = self.desk_at_hand(header)
         place = _place(header)
-        most = _most(header)
+        most = _most(session, header)
         if desk is not None and not header.HasField("end"):
             found = reading.read_from_memory(desk, place, most)
             if found is not None:
@@ -341,7 +341,9 @@ class Service:
         desk = await self.desk(header)
         end = header.end if header.HasField("end") else None
         async with session.answering():
-            found = await self.threaded(reading.read_from_files, desk, _place(header), _most(header), end)
+            found = await self.threaded(
+                reading.read_from_files, desk, _place(header), _most(session, header), end
+            )
             found = Found(blocks=reading.within(found.blocks, end), next_offset=found.next_offset)
             session.send(reading.blocks_frame(desk, channel, found))
 
@@ -349,7 +351,7 @@ class Service:
         self.decide(session, Right.CONSUME, header.topic)
         desk = self.desk_at_hand(header)
         if desk is not None:
-            found = reading.read_from_memory(desk, _place(header), _most(header))
+            found = reading.read_from_memory(desk, _place(header), _most(session, header))
             if found is not None:
                 session.send(reading.blocks_frame(desk, frame.channel, found))
                 return
@@ -357,7 +359,7 @@ class Service:
 
     async def _long_polled(self, session: Session, channel: int, header: Any) -> None:
         desk = await self.desk(header)
-        place, most = _place(header), _most(header)
+        place, most = _place(header), _most(session, header)
         seconds = header.wait_ms / 1000 if header.HasField("wait_ms") else LONGEST_WAIT_SECONDS
         deadline = self.server.loop.time() + min(seconds, LONGEST_WAIT_SECONDS)
         while True:
@@ -400,7 +402,7 @@ class Service:
         arrival: asyncio.Future[None] | None = None
         try:
             while not last:
-                allowed = min(await credit.some(), reading.ANSWER_BYTES)
+                allowed = min(await credit.some(), reading.ANSWER_BYTES, session.limit // 2)
                 if arrival is None and reading.is_at_end(desk, place):
                     # asked for before looking, so that nothing comes unheard between the two
                     arrival = desk.arrival()
@@ -629,8 +631,9 @@ def _place(header: Any) -> Place:
     return Place(offset=header.offset, hash=header.hash if header.HasField("hash") else None)
 
 
-def _most(header: Any) -> int:
-    return min(header.max_bytes or reading.ANSWER_BYTES, reading.ANSWER_BYTES)
+def _most(session: Session, header: Any) -> int:
+    """Bytes of blocks in an answer: what was asked for, and what the client takes; one block always comes."""
+    return min(header.max_bytes or reading.ANSWER_BYTES, reading.ANSWER_BYTES, session.limit // 2)
 
 
 def _positions_of(desk: Desk) -> Any:

@@ -80,7 +80,7 @@ class Session(asyncio.Protocol):
         self.queries: dict[int, Any] = {}
         self.heard_at = 0.0
         self.connected_at = 0.0
-        self.limit = self.limits.frame_bytes
+        self.limit = self.limits.frame_bytes  # of a frame that the client takes
 
     # -- the transport ----------------------------------------------------------------------
 
@@ -247,6 +247,8 @@ class Session(asyncio.Protocol):
         elif type_ == FrameType.GOODBYE:
             self.server.loop.call_soon(self.leave)
         elif type_ != FrameType.HEARTBEAT_ANSWER:
+            if not channel:
+                raise BrokenProtocol("a request is on channel 0, which is the connection's own")
             if channel in self.tasks:
                 raise BrokenProtocol(f"channel {channel} has a request in flight already")
             self._handling = type_
