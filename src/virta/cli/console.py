@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -80,8 +81,8 @@ def _of_users(invocation: Invocation, log: Any) -> Access:
     from virta.security.access_file import AccessFile
     from virta.security.guard import Guard
 
-    path = getattr(log, "path", None)
-    if path is None or not (path / DIRECTORY / ACCESS_FILE).exists():
+    path = log.path
+    if not isinstance(path, Path) or not (path / DIRECTORY / ACCESS_FILE).exists():
         return ReadOnly()
     users = AccessFile(path / DIRECTORY / ACCESS_FILE, complain=lambda error: note(invocation, str(error)))
     return UserAccess(Guard(access=users.current, clock=SystemClock()), log, local=False)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from virta.errors import NotFound, UnavailableError
+from virta.memory.partition import Partition as StoredPartition
 from virta.storage import chain
 from virta.storage.chain import HEADER_SIZE
 
@@ -32,8 +33,8 @@ class Cell:
 
 def stored_of(place: Any) -> Any:
     """What is stored of a partition, where it is stored here."""
-    stored = getattr(place, "stored", None)
-    if stored is None:
+    stored = place.stored
+    if not isinstance(stored, StoredPartition):
         raise UnavailableError(
             "the chain is drawn where the log's files are",
             hint="open the console of the broker itself, or virta console on its machine",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
@@ -117,7 +118,7 @@ async def plan(request: Request) -> Response:
 
 
 def _plan(console: Console, name: str | None) -> list[PartitionReport]:
-    if not hasattr(console.log, "path"):
+    if not isinstance(console.log.path, Path):
         raise UnavailableError(
             "what the steward would do is known where the log's files are",
             hint="open the console of the broker itself",
