@@ -10,7 +10,7 @@ import click
 
 from virta.cli.complete import complete_topics
 from virta.cli.invocation import Invocation, output_option, output_options, quiet_option
-from virta.cli.output import note, print_record, print_records
+from virta.cli.output import choose_form, note, print_record, print_records
 from virta.cli.ranges import open_log
 from virta.cli.text import count
 from virta.errors import NotFound, UsageError
@@ -246,7 +246,7 @@ def dead(invocation: Invocation, name: str, topic: str, at: str | None) -> None:
         if at is not None:
             (letter,) = _letters_at(letters, [at])
             whole = _whole_letter(letter)
-            if invocation.wants_json:
+            if choose_form(invocation) != "table":
                 print_record(invocation, {**whole, "traceback": letter.traceback})
             else:
                 print_record(invocation, whole)
