@@ -32,7 +32,7 @@ from virta.errors import UnavailableError
 from virta.testing.faults.brokers import Broker
 from virta.testing.faults.history import Acknowledged, Held, History, Seen, check
 from virta.testing.faults.report import Report
-from virta.testing.faults.scratch import scratch
+from virta.testing.faults.rounds import in_rounds
 from virta.testing.proxy import Proxy
 
 ROUND_SECONDS = 12.0
@@ -48,15 +48,11 @@ _PATIENCE = "30s"
 
 def run(seed: int, seconds: float) -> Report:
     report = Report("network", seed)
-    deadline = time.monotonic() + seconds
-    number = 0
-    while number == 0 or (time.monotonic() + 4 < deadline and report.ok):
-        with scratch("virta-network") as root:
-            left = deadline - time.monotonic() - 3.0
-            Round(report, root, seed, number).run(max(1.5, min(ROUND_SECONDS, left)))
-        number += 1
-        report.counts["rounds"] += 1
-    return report
+
+    def one_round(root: Path, number: int, seconds: float) -> None:
+        Round(report, root, seed, number).run(seconds)
+
+    return in_rounds(report, seconds, ROUND_SECONDS, one_round)
 
 
 @dataclass(slots=True)
