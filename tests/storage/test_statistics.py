@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import decimal
 from pathlib import Path
@@ -79,9 +78,9 @@ def test_a_damaged_or_foreign_file_is_never_believed(stored: Stored) -> None:
         with pytest.raises(Corrupt):
             parse(data[:at], entry)
     with pytest.raises(Corrupt, match="history"):
-        parse(data, dataclasses.replace(entry, last_hash=bytes(32)))
+        parse(data, entry._replace(last_hash=bytes(32)))
     with pytest.raises(Corrupt, match="number"):
-        parse(data, dataclasses.replace(entry, blocks=4))
+        parse(data, entry._replace(blocks=4))
 
 
 def test_blocks_that_cannot_match_are_left_out(stored: Stored) -> None:

@@ -223,7 +223,7 @@ def test_a_damaged_manifest_is_found(stored: Stored) -> None:
 def test_a_manifest_that_lies_is_found(stored: Stored) -> None:
     first, *others = stored.entries
     for change in ({"rows": 8}, {"data_length": 16}, {"min_timestamp": 5}, {"blocks": 3}):
-        false = manifest.Manifest(generation=9, segments=(dataclasses.replace(first, **change), *others))
+        false = manifest.Manifest(generation=9, segments=(first._replace(**change), *others))
         stored.paths.manifest.write_bytes(false.to_bytes())
         assert not stored.verify().ok, change
 

@@ -681,8 +681,7 @@ class Committer:
 def seal_entry(view: View) -> Entry:
     """The manifest's entry for the active segment, now that it is complete."""
     headers = chain.as_array(view.active.read_chain(0, view.blocks * HEADER_SIZE))
-    return dataclasses.replace(
-        view.active.entry,
+    return view.active.entry._replace(
         end=view.next_offset,
         blocks=view.blocks,
         rows=int(headers["rows"].sum()),

@@ -17,7 +17,6 @@ before it, or with some newer rows at its end. Nobody else may write to the targ
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,7 +188,7 @@ def _good_blocks(
     Up to the watermark they were synced, and are believed; the rest is hashed.
     """
     try:
-        opened = Segment(files, paths, dataclasses.replace(entry, end=ACTIVE_END), source.schema)
+        opened = Segment(files, paths, entry._replace(end=ACTIVE_END), source.schema)
     except FileNotFoundError:
         return 0, entry.previous_hash
     with contextlib.closing(opened) as there:

@@ -28,10 +28,10 @@ All sealed segments were synced before the manifest that calls them sealed.
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from blake3 import blake3
 
@@ -48,9 +48,11 @@ _ENTRY = struct.Struct("<QQIIQQQqq32s32s32sI12x")
 assert _HEAD.size == 24 and _ENTRY.size == 176
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One segment. Counts and `last_hash` of the active one are zero."""
+class Entry(NamedTuple):
+    """One segment, in the struct's order. Counts and `last_hash` of the active one are zero.
+
+    A named tuple: all of them are made whenever a log is opened.
+    """
 
     base: int
     end: int = ACTIVE_END
@@ -61,9 +63,9 @@ class Entry:
     data_length: int = 0
     min_timestamp: int = 0
     max_timestamp: int = 0
-    previous_hash: bytes
+    previous_hash: bytes = bytes(32)
     last_hash: bytes = bytes(32)
-    schema_digest: bytes
+    schema_digest: bytes = bytes(32)
     flags: int = 0
 
     @property
@@ -82,30 +84,13 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         parts = [_HEAD.pack(MAGIC, self.generation, len(self.segments), 0)]
-        parts += [
-            _ENTRY.pack(
-                entry.base,
-                entry.end,
-                entry.generation,
-                entry.schema_version,
-                entry.blocks,
-                entry.rows,
-                entry.data_length,
-                entry.min_timestamp,
-                entry.max_timestamp,
-                entry.previous_hash,
-                entry.last_hash,
-                entry.schema_digest,
-                entry.flags,
-            )
-            for entry in self.segments
-        ]
+        parts += [_ENTRY.pack(*entry) for entry in self.segments]
         body = b"".join(parts)
         return body + blake3(body).digest()
 
 
 def with_generation(entry: Entry, generation: int) -> Entry:
-    return dataclasses.replace(entry, generation=generation)
+    return entry._replace(generation=generation)
 
 
 def parse(data: bytes, path: Path | str) -> Manifest:
@@ -119,39 +104,24 @@ def parse(data: bytes, path: Path | str) -> Manifest:
     _, generation, count, _ = _HEAD.unpack_from(body)
     if len(body) != _HEAD.size + count * _ENTRY.size or not count:
         raise Corrupt("the manifest's length is not what it says", file=str(path), position=16)
-    entries = []
-    for at in range(_HEAD.size, len(body), _ENTRY.size):
-        values = _ENTRY.unpack_from(body, at)
-        entries.append(
-            Entry(
-                base=values[0],
-                end=values[1],
-                generation=values[2],
-                schema_version=values[3],
-                blocks=values[4],
-                rows=values[5],
-                data_length=values[6],
-                min_timestamp=values[7],
-                max_timestamp=values[8],
-                previous_hash=values[9],
-                last_hash=values[10],
-                schema_digest=values[11],
-                flags=values[12],
-            )
-        )
+    entries = [Entry._make(values) for values in _ENTRY.iter_unpack(memoryview(body)[_HEAD.size :])]
     _check(entries, path)
     return Manifest(generation=generation, segments=tuple(entries))
 
 
 def _check(entries: list[Entry], path: Path | str) -> None:
-    for number, entry in enumerate(entries):
-        at = _HEAD.size + number * _ENTRY.size
-        if entry.is_active != (number == len(entries) - 1):
-            raise Corrupt("only the last segment may be active", file=str(path), position=at)
-        if number and (
-            entries[number - 1].end != entry.base or entries[number - 1].last_hash != entry.previous_hash
-        ):
-            raise Corrupt("a segment does not follow the one before it", file=str(path), position=at)
+    for number, entry in enumerate(entries[:-1]):
+        following = entries[number + 1]
+        if entry.end == ACTIVE_END:
+            raise _wrong("only the last segment may be active", number, path)
+        if entry.end != following.base or entry.last_hash != following.previous_hash:
+            raise _wrong("a segment does not follow the one before it", number + 1, path)
+    if not entries[-1].is_active:
+        raise _wrong("only the last segment may be active", len(entries) - 1, path)
+
+
+def _wrong(text: str, number: int, path: Path | str) -> Corrupt:
+    return Corrupt(text, file=str(path), position=_HEAD.size + number * _ENTRY.size)
 
 
 def load(files: Files, path: Path) -> Manifest:
