@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from bench.harness import Bench
 from bench.topics.sql import sql
-from bench.topics.tables import compaction, get, memory, table
+from bench.topics.tables import compaction, get, growth, memory, table
 from bench.topics.upserts import changes, partial, upserts
 
 Workload = Callable[[Bench], None]
@@ -17,6 +17,7 @@ WORKLOADS: Mapping[str, Workload] = {
     "changes": changes,
     "table": table,
     "get": get,
+    "growth": growth,
     "sql": sql,
     "compaction": compaction,
     "memory": memory,

@@ -13,9 +13,9 @@ from virta.errors import UsageError
 
 _WORD = re.compile(r"\w+")
 _PLAIN = re.compile(r"[^\W\d]\w*")
-# Queries about the catalog are about all topics.
-# Behind the name of an update topic: all of its rows, not only the newest of each key.
+# Behind the name of an update topic: all of its rows, not only the newest of each key (see `ranged`).
 ALL_ROWS = "@:"
+# Queries about the catalog are about all topics.
 _ABOUT_ALL = {"show", "information_schema", "duckdb_tables", "duckdb_views", "duckdb_columns"}
 
 
