@@ -379,6 +379,6 @@ class Start:
 
 
 TablesModel.TestCase.settings = settings(
-    max_examples=max(10, settings().max_examples // 4), stateful_step_count=25, deadline=None
+    max_examples=max(10, settings().max_examples // 8), stateful_step_count=25, deadline=None
 )
 TestTablesModel = pytest.mark.filterwarnings("error")(TablesModel.TestCase)

@@ -62,6 +62,8 @@ _PLAIN = {
 _WIDE = (pa.large_string(), pa.large_binary())
 _TEXTS = (pa.string(), pa.large_string())
 _BYTES = (*_TEXTS, pa.binary(), pa.large_binary())
+# A Python value of these goes back into an array as it came out of one.
+PLAIN_TYPES = frozenset((*_PLAIN, *_BYTES))
 
 Reader = Callable[[int], Any]
 
@@ -94,10 +96,13 @@ class _File:
 class _Block:
     """A decoded block in the newest schema, and how a row's values are had from it."""
 
-    __slots__ = ("batch", "is_checked", "offsets", "readers", "size", "times")
+    __slots__ = ("batch", "is_checked", "offsets", "readers", "schema", "size", "times")
 
-    def __init__(self, batch: pa.RecordBatch, size: int, file: _File | None = None) -> None:
+    def __init__(
+        self, batch: pa.RecordBatch, schema: pa.Schema, size: int, file: _File | None = None
+    ) -> None:
         columns = batch.columns
+        self.schema = schema
         self.batch = batch
         self.is_checked = False
         self.times = _reader(columns[1].view(pa.int64()), file)
@@ -117,6 +122,30 @@ class _Block:
         if key.plain is None:
             return key.is_of([self.batch.column(place) for place in places], row)
         return tuple([self.readers[place](row) for place in places]) == key.plain
+
+
+class Found:
+    """A row where it stands, to be taken column by column."""
+
+    __slots__ = ("_block", "_row")
+
+    def __init__(self, block: _Block, row: int) -> None:
+        self._block = block
+        self._row = row
+
+    def value(self, name: str, place: int, schema: pa.Schema) -> Any:
+        """The value of a column of `PLAIN_TYPES`, which has this place in that stored schema."""
+        block = self._block
+        if block.schema is not schema:
+            place = block.schema.get_field_index(name)
+        try:
+            return block.readers[place](self._row)
+        except (struct.error, IndexError, UnicodeDecodeError) as error:
+            raise Corrupt(f"a row that was looked up cannot be read: {error}") from error
+
+    def column(self, name: str) -> pa.Array:
+        """A column's value as an array of one."""
+        return self._block.row(self._row).column(name)
 
 
 def _reader(column: pa.Array, file: _File | None) -> Reader:
@@ -196,6 +225,7 @@ class Lookup:
         self._bytes = 0
         self._number = stored.identity.number
         self._looked = 0
+        self._segments: list[SegmentKey] = []
         self._resident = _resident_bytes()  # libraries, and what others have mapped
         self._from_files = False
         self._files: weakref.WeakValueDictionary[SegmentKey, _File] = weakref.WeakValueDictionary()
@@ -213,9 +243,10 @@ class Lookup:
         index = self.index
         with index.lock:
             while True:
-                index.catch_up()
+                self._follow(index)
                 try:
-                    return self._find(index, key)
+                    found = self._find(index, key)
+                    return None if found is None else self._row(*found)
                 except Moved:
                     continue
                 except (struct.error, IndexError, UnicodeDecodeError) as error:
@@ -229,7 +260,8 @@ class Lookup:
             partition=identity.number,
         )
 
-    def _find(self, index: KeyIndex, key: Key) -> Row | None:
+    def _find(self, index: KeyIndex, key: Key) -> tuple[_Block, int] | None:
+        """The block and the row in it that is the newest of the key; None where none is, or it deletes."""
         self._follow_schema()
         if not self._from_files:
             self._looked += 1
@@ -239,8 +271,19 @@ class Lookup:
             place, row = keys.place(marked)
             found = self._block(keys, place)
             if found.is_of(key, self._keys, row):
-                return None if marked & DELETES else self._row(found, row)
+                return None if marked & DELETES else (found, row)
         return None
+
+    def _follow(self, index: KeyIndex) -> None:
+        """Know what there is; of segments that are gone nothing is kept, erased rows least of all."""
+        if not index.catch_up():
+            return
+        segments = [keys.key for keys in index.segments]
+        if segments != self._segments:
+            there = set(segments)
+            for name in [name for name in self._blocks if name[:2] not in there]:
+                self._bytes -= self._blocks.pop(name).size
+            self._segments = segments
 
     def _let_go_of_pages(self) -> None:
         self._looked = 0
@@ -252,27 +295,22 @@ class Lookup:
                 self._blocks.clear()
                 self._bytes = 0
 
-    def rows(self, keys: Sequence[Key]) -> tuple[int, list[pa.RecordBatch | None]]:
-        """The newest rows of several keys as batches of one row, and the offset they are the newest of."""
+    def rows(self, keys: Sequence[Key]) -> tuple[int, list[Found | None]]:
+        """The newest rows of several keys, and the offset they are the newest of."""
         index = self.index
         with index.lock:
             while True:
-                index.catch_up()
+                self._follow(index)
                 try:
-                    return index.next_offset, [self._find_batch(index, key) for key in keys]
+                    return index.next_offset, [self._found(index, key) for key in keys]
                 except Moved:
                     continue
                 except (struct.error, IndexError, UnicodeDecodeError) as error:
                     raise self._damaged(error) from error
 
-    def _find_batch(self, index: KeyIndex, key: Key) -> pa.RecordBatch | None:
-        self._follow_schema()
-        for keys, marked in index.find(key.hash):
-            place, row = keys.place(marked)
-            found = self._block(keys, place)
-            if found.is_of(key, self._keys, row):
-                return None if marked & DELETES else found.row(row)
-        return None
+    def _found(self, index: KeyIndex, key: Key) -> Found | None:
+        found = self._find(index, key)
+        return None if found is None else Found(found[0], found[1])
 
     # -- blocks ---------------------------------------------------------------------------------------
 
@@ -291,7 +329,7 @@ class Lookup:
         assert self._schema is not None
         if keys.entry is None:
             batch = unify(keys.blocks[place].decode(), self._schema)
-            return _Block(batch, 0)
+            return _Block(batch, self._schema, 0)
         name = (*keys.key, place)
         found = self._blocks.get(name)
         if found is None:
@@ -324,8 +362,8 @@ class Lookup:
         if isinstance(mapped, mmap.mmap):
             self._maps.add(mapped)
             if self._schemas.record.config.compression is Compression.NONE:
-                return _Block(unify(batch, self._schema), 0, self._file(segment, mapped))
-        return _Block(unify(batch, self._schema), max(header.length, batch.nbytes))
+                return _Block(unify(batch, self._schema), self._schema, 0, self._file(segment, mapped))
+        return _Block(unify(batch, self._schema), self._schema, max(header.length, batch.nbytes))
 
     def _file(self, segment: Segment, mapped: mmap.mmap) -> _File | None:
         """What to read values from, once they are not taken from the mapping."""
