@@ -95,3 +95,23 @@ def test_a_client_that_takes_nothing_costs_a_bounded_amount(broker: Served, log:
     assert most <= broker.server.guard.limits.answer_bytes + (ANSWERS_AT_ONCE + 1) * ANSWER_BYTES
     stuck.close()
     texts.append({"text": "still here"})
+
+
+def test_clients_that_leave_at_once_leave_nothing_behind(broker: Served, log: Any) -> None:
+    """Neither work that was never begun, nor a thread in the middle of rows that nobody wants."""
+    users = log.create_topic("users", {"id": int, "text": str}, kind="update", keys="id")
+    users.append([{"id": n, "text": "x" * 500} for n in range(20_000)])
+    for turn in range(12):
+        client = Client(broker.port)
+        for _ in range(20):
+            client.begin(wire.SELECT, wire.field(1, "users") + wire.field(10, 1) + wire.field(15, 1))
+        client.begin(39, wire.field(1, "select sum(a.id) from users a, users b where a.id < b.id"))
+        if turn % 2:
+            client.receive()
+        client.close()
+    end = time.monotonic() + 20
+    while len(broker.server.sessions) > 1 and time.monotonic() < end:
+        users.get(1)
+    assert len(broker.server.sessions) == 1
+    assert users.table().count() == 20_000
+    assert broker.server.tally.errors["unexpected"] == 0

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -43,6 +43,8 @@ QUERY_LIMIT = 32
 # Arrow that is made for a client at a time, before it is asked whether there is room for more.
 _ROWS_BYTES = 1024 * 1024
 _DURABILITY = {name: number for number, name in enumerate(codes.DURABILITIES)}
+# A step through rows that nobody waits for any more is waited for, looking so often.
+_STEP_SECONDS = 0.02
 _END: Any = object()
 
 
@@ -470,7 +472,15 @@ class Service:
             session.queries.pop(channel, None)  # it stands somewhere between
             raise
         finally:
-            await self.threaded(batches.close)
+            await self._end(batches)
+
+    async def _end(self, batches: Generator[pa.RecordBatch]) -> None:
+        """Close what rows come from. A thread may still be in it, whose caller was cancelled."""
+        while True:
+            try:
+                return await self.threaded(batches.close)
+            except ValueError:  # it is being stepped
+                await asyncio.sleep(_STEP_SECONDS)
 
     @staticmethod
     def _remember(session: Session, handle: int, what: Any) -> None:
@@ -546,7 +556,7 @@ class Service:
             result.cancel()
             raise
         finally:
-            await self.threaded(batches.close)
+            await self._end(batches)
 
     # -- where things stand ---------------------------------------------------------------------------
 

@@ -359,6 +359,8 @@ class Session(asyncio.Protocol):
     def spawn(self, channel: int, work: Coroutine[Any, Any, None]) -> None:
         """Do it in a task of its own; what goes wrong is answered on the channel."""
         task = self.server.loop.create_task(self._run(channel, work, self._handling, self._about))
+        # cancelled before its first step, the task never came to the work
+        task.add_done_callback(lambda _: work.close())
         self.tasks[channel] = task
         if self._handling in WAITS:
             self.endless.add(channel)
