@@ -188,3 +188,24 @@ def test_watches_end_with_their_readers(broker: Served, spread: Any) -> None:
         assert broker.call(lambda: [s.tasks for s in broker.server.sessions if s.tasks]) == []
         assert broker.call(lambda: dict(broker.server.service._groups._waiting)) == {}
         assert broker.call(lambda: dict(broker.server.service._groups._turns)) == {}
+
+
+def test_two_readers_of_one_log_hear_of_each_other(broker: Served, spread: Any) -> None:
+    """One waits while the other one's heartbeat tells of the change: both hang on one watch."""
+    with virta.open(broker.address) as log:
+        topic = log.topic("spread")
+        waiting = topic.reader(group="g", session_timeout=60)
+        thread = threading.Thread(target=lambda: list(waiting.batches(stop_when_idle=2)))
+        thread.start()
+        while waiting.position[0].offset + waiting.position[1].offset < 20:
+            time.sleep(0.01)
+        time.sleep(0.1)
+        with topic.reader(group="g", session_timeout=60) as second:
+            began = time.monotonic()
+            while second.partitions != [1]:
+                list(second.batches(stop_when_idle=0))
+                assert time.monotonic() - began < 10
+                time.sleep(0.01)
+            assert waiting.partitions == [0]
+        thread.join()
+        waiting.close()

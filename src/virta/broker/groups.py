@@ -82,7 +82,8 @@ class GroupService:
             FrameType.GROUP_SET_ASIDE: self._spawning(self._set_aside),
         }
         # while no broker was there its clients could not be heard
-        service.server.keep(self._loop.create_task(self._give_time()))
+        self._given_time = self._loop.create_task(self._give_time())
+        service.server.keep(self._given_time)
 
     def close(self) -> None:
         if self._looking is not None:
@@ -111,6 +112,8 @@ class GroupService:
     @contextlib.asynccontextmanager
     async def _turn(self, key: GroupKey) -> AsyncIterator[None]:
         """Nobody else of this broker is at the group."""
+        if not self._given_time.done():
+            await asyncio.wait([self._given_time])  # else the first to speak would find all others gone
         turn = self._turns.setdefault(key, _Turn())
         turn.wanted += 1
         try:

@@ -70,6 +70,7 @@ class _Watch:
         if generation != self.generation:
             self.generation = generation
             self.stop()
+            self._tell(None)
 
     def _take(self) -> None:
         """Take the broker's answer if it has come, and have a watch stand there again."""
@@ -110,6 +111,14 @@ class _Watch:
             self._take()
         except Exception as caught:
             error = caught
+        self._tell(error)
+        with self._lock:
+            pending = self._pending if self._waiting else None
+        if pending is not None:
+            self._wire.when_answered(pending, self._answered)
+
+    def _tell(self, error: BaseException | None) -> None:
+        """Answer those who know another generation; with an error, everybody."""
         with self._lock:
             told = [
                 answer
@@ -118,11 +127,8 @@ class _Watch:
             ]
             for answer in told:
                 del self._waiting[answer]
-            pending = self._pending if self._waiting else None
         for answer in told:
             answer(error)
-        if pending is not None:
-            self._wire.when_answered(pending, self._answered)
 
     def stop(self) -> None:
         """Have the broker forget the watch; it is asked for anew when it is needed."""
