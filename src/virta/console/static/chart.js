@@ -33,7 +33,7 @@ export function chart(given) {
   const said = h("p", { class: "readout dim" }, `${label}: up to ${format(most)}`);
   const svg = s(
     "svg",
-    { class: "chart", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": `${label}; ${y.length} values, up to ${format(most)}` },
+    { class: height < 150 ? "chart low" : "chart", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": `${label}; ${y.length} values, up to ${format(most)}` },
     s("line", { class: "axis", x1: 0, x2: width, y1: place(0), y2: place(0) }),
     marks,
     ruler,

@@ -3,7 +3,7 @@ import { h, show, field } from "./dom.js";
 import { number, plural, rate, span, cell, time } from "./format.js";
 import { get, open, post } from "./live.js";
 import { page, parameter, setTitle, trouble, link, say, attempt, forGood, copyAs, quoted, python, facts, action } from "./shell.js";
-import { spark } from "./chart.js";
+import { chart, spark } from "./chart.js";
 import { list, table } from "./table.js";
 
 const name = parameter("group");
@@ -100,7 +100,7 @@ async function one() {
       show(lead, h("strong", { text: found.rows ? `${plural(found.rows, "row")} behind` : "Caught up" }), found.rows ? `, the oldest ${span(found.seconds)} ago; ` : "; ", h("span", { class: kind, text: words }), found.reading === null ? "" : `; reads ${rate(found.reading)} rows/s`);
       show(
         standing,
-        h("div", { class: "panel" }, h("h2", { text: "Rows behind, last two minutes" }), lagLine(found)),
+        h("div", { class: "panel" }, h("h2", { text: "Rows behind" }), found.lags.length > 1 ? chart({ kind: "line", label: "rows behind, last minute", height: 110, x: found.lags.map((_, at) => (at === found.lags.length - 1 ? "now" : `${found.lags.length - 1 - at} s ago`)), y: found.lags, format: (value) => plural(value, "row") }) : h("p", { class: "dim", text: "Measuring …" })),
         list(
           "Partitions",
           [["Partition"], ["Stands at", true], ["End", true], ["Rows behind", true], ["Time behind", true], ["Read by"]],
