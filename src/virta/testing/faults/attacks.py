@@ -17,6 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from virta.broker.administration import VERBS
+from virta.broker.groups import VERBS as GROUP_VERBS
 from virta.protocol import connection, messages
 from virta.protocol.codes import FrameType
 from virta.protocol.frames import encode
@@ -89,6 +91,18 @@ def append_of(body: bytes, *, channel: int = 1, version: int = 1) -> bytes:
     return framed(FrameType.APPEND, channel, header, body + bytes(-len(body) % 8))
 
 
+def _commit(rng: random.Random) -> Any:
+    header = messages.message("GroupCommit")(group="g", topic=TOPIC, member="m")
+    for _ in range(rng.randrange(3)):
+        header.positions.add(
+            partition=rng.choice((0, 0, 7, 1 << 31)),
+            epoch=rng.getrandbits(rng.choice((1, 63))),
+            offset=rng.getrandbits(rng.choice((3, 63))),
+            hash=bytes(rng.choice((32, 32, 5))),
+        )
+    return header
+
+
 def good_requests(rng: random.Random) -> list[bytes]:
     """One of each, as a good client sends them."""
     message = messages.message
@@ -114,6 +128,20 @@ def good_requests(rng: random.Random) -> list[bytes]:
         framed(FrameType.LOCATE, 14, message("Locate")(topic=TOPIC, offset=1)),
         framed(FrameType.POSITIONS, 15, message("Positions")(topic=TOPIC)),
         framed(FrameType.CLAIM, 16, message("Claim")(topic=TOPIC, name="hostile")),
+        framed(
+            FrameType.GROUP_HEARTBEAT,
+            17,
+            message("GroupHeartbeat")(
+                group="g",
+                topic=TOPIC,
+                member="m",
+                session_seconds=rng.choice((1, 0, -1, 1e300)),
+                joining=True,
+            ),
+        ),
+        framed(FrameType.GROUP_POSITIONS, 18, message("GroupPositions")(group="g", topic=TOPIC)),
+        framed(FrameType.GROUP_WATCH, 19, message("GroupWatch")(group="g", topic=TOPIC, wait_ms=1)),
+        framed(FrameType.GROUP_COMMIT, 20, _commit(rng)),
         framed(FrameType.HEARTBEAT, 0, message("Heartbeat")(number=1)),
         framed(FrameType.CREDIT, 6, message("Credit")(bytes=1 << 62)),
         framed(FrameType.CANCEL, 6, message("Cancel")()),
@@ -250,15 +278,10 @@ def strange_words(port: int, rng: random.Random) -> None:
         "text like '" + "%a" * 500 + "'",
     ]
     filtered = message("Select")(topic=rng.choice((TOPIC, TABLE)), filter=rng.choice(texts), credit=1 << 20)
-    verbs = (
-        "topic", "schema", "create_topic", "alter", "get", "upsert", "erase", "stats",
-        "verify", "record_event", "lock", "nothing", "groups", "group", "reset", "",
-    )  # fmt: skip
+    verbs = [*VERBS, *GROUP_VERBS, "nothing", ""]
     values: list[Any] = [None, -1, 1 << 70, 1.5, "x", [], {}, [[1]], {"a": {"b": None}}, True, "\ud800"]
-    names = (
-        "version", "options", "partition", "partitions", "keys", "kind", "headers", "where", "dry_run",
-        "against", "progress", "origins", "if_missing", "renames", "topic", "group", "actor",
-    )  # fmt: skip
+    every = {name for verb in (VERBS | GROUP_VERBS).values() for name in verb.takes}
+    names = [*sorted(every), "nothing"]
     arguments: Any = {rng.choice(names): rng.choice(values) for _ in range(rng.randrange(1, 4))}
     if rng.random() < 0.2:
         arguments = rng.choice(values)
