@@ -86,6 +86,7 @@ class Desk:
             return False
         if not self._commit_now([append], durability):
             return False
+        self._move_watch()
         if self._arrivals:
             self.arrived()
         return True
@@ -165,6 +166,7 @@ class Desk:
     def _tell(self, orders: list[Order]) -> None:
         for order in orders:
             order.answer(order.append)
+        self._move_watch()
         self.arrived()
 
     # -- waiting ------------------------------------------------------------------------------
@@ -180,6 +182,16 @@ class Desk:
         """See to it that rows of other processes from this offset on are heard of."""
         if self._watching is None:
             self._watching = process_waiters().add(self.stored, offset, self._heard)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether rows of other processes are listened for, and none were heard."""
+        return self._watching is not None
+
+    def _move_watch(self) -> None:
+        """Rows that were committed here need not be heard of: listen for those behind them."""
+        if self._watching is not None:
+            self._watching.offset = max(self._watching.offset, self.stored.tail.end_offset)
 
     def _heard(self, _: BaseException | None) -> None:
         """In the waiters' thread. What went wrong is met again by those who look."""

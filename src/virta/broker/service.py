@@ -385,9 +385,11 @@ class Service:
     async def _look(self, desk: Desk, place: Place, max_bytes: int, end: int | None) -> Found:
         """What is there for a place."""
         found = reading.read_from_memory(desk, place, max_bytes)
-        if found is None:
-            found = await self.threaded(reading.read_from_files, desk, place, max_bytes, end)
-        return found
+        if found is not None:
+            return found
+        if desk.is_watched and reading.is_at_end(desk, place):
+            return Found(blocks=[], next_offset=place.offset)  # else it would have been heard of
+        return await self.threaded(reading.read_from_files, desk, place, max_bytes, end)
 
     def _stream(self, session: Session, frame: Frame, header: Any) -> None:
         self.decide(session, Right.CONSUME, header.topic)
