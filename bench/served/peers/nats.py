@@ -73,12 +73,15 @@ class _Connected:
         return self._loop.run_until_complete(work)
 
     def close(self) -> None:
-        self.run(self._connection.close())
-        left = asyncio.all_tasks(self._loop)
+        self.run(self._end())
+        self._loop.close()
+
+    async def _end(self) -> None:
+        await self._connection.close()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        self._loop.close()
+        await asyncio.gather(*left, return_exceptions=True)
 
 
 def payload(key: bytes, value: bytes) -> bytes:
