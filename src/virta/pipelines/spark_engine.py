@@ -75,7 +75,17 @@ class SparkEngine(Engine):
     @property
     def session(self) -> SparkSession:
         if self._session is None:
-            self._session = session(self._master, name="virta pipeline", conf=self._conf)
+            try:
+                self._session = session(self._master, name="virta pipeline", conf=self._conf)
+            except UnavailableError as error:
+                wanted = self._conf.get("spark.jars.packages")
+                if wanted is None:
+                    raise
+                raise UnavailableError(
+                    f"Spark did not start; it was to fetch the Java packages {wanted}",
+                    hint="see whether that version is published, and Maven's repository within reach; "
+                    'else name another (package = "group:name:version") or a file (jar = "/path/to.jar")',
+                ) from error
         return self._session
 
     def stage(self, source: Source, transform: Transform, plan: Plan, directory: Path) -> tuple[Staged, ...]:

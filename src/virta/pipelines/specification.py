@@ -220,7 +220,7 @@ def _source(words: Words, shared: Shared, log: str | None) -> tuple[Source, str]
         )
         name = made.known_as
     else:
-        made = _jdbc(words, shared) if kind == "jdbc" else _kafka(words)
+        made = _jdbc(words, shared) if kind == "jdbc" else _kafka(words, shared)
         name = made.known_as
     words.end()
     return made, name
@@ -254,11 +254,14 @@ def _secret(name: str, value: Any) -> str:
     return found
 
 
-def _kafka(words: Words) -> KafkaSource:
+def _kafka(words: Words, shared: Shared) -> KafkaSource:
+    jar = words.text("jar", None)
     return KafkaSource(
         servers=words.text("kafka"),
         topic=words.text("topic"),
         metadata=words.take("metadata", bool, False),
+        package=words.text("package", None),
+        jar=None if jar is None else ",".join(shared.path(each) for each in jar.split(",")),
         options={str(key): _secret(str(key), value) for key, value in words.table("options").items()},
     )
 

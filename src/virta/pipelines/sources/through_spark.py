@@ -201,16 +201,33 @@ def _refused(error: Exception, what: str) -> UnavailableError:
 class KafkaSource(SparkSource):
     """A topic of Kafka: its keys and values, and with `metadata` where they stood."""
 
-    def __init__(self, *, servers: str, topic: str, metadata: bool, options: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        *,
+        servers: str,
+        topic: str,
+        metadata: bool,
+        options: Mapping[str, str],
+        package: str | None = None,
+        jar: str | None = None,
+    ) -> None:
+        self._package = package
+        self._jar = jar
         self._servers = servers
         self._topic = topic
         self._metadata = metadata
         self._options = dict(options)
         self.known_as = topic
 
+    def jars(self) -> tuple[str, ...]:
+        return () if self._jar is None else tuple(self._jar.split(","))
+
     def packages(self) -> tuple[str, ...]:
+        """The connector of this very Spark, unless another one is named."""
         import pyspark
 
+        if self._jar is not None or self._package is not None:
+            return () if self._package is None else (self._package,)
         return (f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}",)
 
     def origin(self) -> Origin:
