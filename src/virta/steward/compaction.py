@@ -40,7 +40,7 @@ _LEAST_BYTES = 1024 * 1024
 # The active segment is sealed for a compaction when it is at least this part of the topic.
 _ACTIVE_PART = 0.1
 # Rows whose keys are looked at together: some hundred bytes each while they are.
-_ROWS_AT_ONCE = 1 << 19
+_ROWS_AT_ONCE = 1 << 18
 _READ_BYTES = 8 * 1024 * 1024
 
 Indices = npt.NDArray[np.int64]

@@ -58,7 +58,7 @@ JOINED_BYTES = 1024 * 1024
 _READ_BYTES = 8 * 1024 * 1024
 _WRITE_BYTES = 4 * 1024 * 1024
 # Mapped bytes that are read before their pages leave this process's memory.
-_RESIDENT_BYTES = 64 * 1024 * 1024
+_RESIDENT_BYTES = 16 * 1024 * 1024
 # Offsets that one block covers: its header has 32 bits for them.
 _SPAN_LIMIT = 1 << 31
 # Repeated by every later segment, so nobody asks the old ones.

@@ -40,7 +40,7 @@ _JOIN_RATIO = 4
 # From so many entries on, a piece is entered by the first 16 bits of the hash.
 _LARGE = 16_384
 # Bytes of a segment whose keys are read at once.
-_PIECE_BYTES = 64 * 1024 * 1024
+_PIECE_BYTES = 32 * 1024 * 1024
 # Text of more bytes than this is put together with offsets of 64 bits.
 _WIDE_BYTES = 1 << 30
 
@@ -95,7 +95,7 @@ class KeyColumns:
             if rows is not None:
                 parts.append(rows)
                 first += len(rows.hashes)
-            piece.segment.let_go_of_pages()
+            piece.let_go_of_pages()
         return _together(parts) if parts else None
 
     def read(self, runs: Sequence[Run]) -> list[pa.Array]:

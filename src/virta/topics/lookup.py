@@ -41,9 +41,9 @@ _KEPT_BYTES = 32 * 1024 * 1024
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAMES_BEFORE = 2  # _offset and _timestamp
 # Pages of files that may have come into this process's memory, and after how many look-ups, or blocks
-# decoded, it is looked at: each touches up to ten windows of 16 pages.
+# decoded, it is looked at: each may touch ten windows, of half a mebibyte where pages are large.
 _RESIDENT_BYTES = 160 * 1024 * 1024
-_LOOKED_AT_EVERY = 128
+_LOOKED_AT_EVERY = 8
 _STATISTICS = Path("/proc/self/statm")
 
 # Numbers that memory holds as Python gives them: no Arrow scalar has to be made for each.
@@ -225,6 +225,7 @@ class Lookup:
         self._bytes = 0
         self._number = stored.identity.number
         self._looked = 0
+        self._mapped_bytes = 0
         self._segments: list[SegmentKey] = []
         self._resident = _resident_bytes()  # libraries, and what others have mapped
         self._from_files = False
@@ -263,7 +264,7 @@ class Lookup:
     def _find(self, index: KeyIndex, key: Key) -> tuple[_Block, int] | None:
         """The block and the row in it that is the newest of the key; None where none is, or it deletes."""
         self._follow_schema()
-        if not self._from_files:
+        if not self._from_files and self._mapped_bytes > _RESIDENT_BYTES:
             self._looked += 1
         if self._looked >= _LOOKED_AT_EVERY:
             self._let_go_of_pages()
@@ -360,7 +361,9 @@ class Lookup:
         batch = stored.decode()
         mapped: Any = getattr(stored.data, "obj", None)
         if isinstance(mapped, mmap.mmap):
-            self._maps.add(mapped)
+            if mapped not in self._maps:
+                self._maps.add(mapped)
+                self._mapped_bytes = sum(map(len, self._maps))
             if self._schemas.record.config.compression is Compression.NONE:
                 return _Block(unify(batch, self._schema), self._schema, 0, self._file(segment, mapped))
         return _Block(unify(batch, self._schema), self._schema, max(header.length, batch.nbytes))

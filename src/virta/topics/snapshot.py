@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import mmap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -101,6 +102,11 @@ class Run:
     start: int
     stop: int
     mapped: memoryview | None
+
+    def let_go_of_pages(self) -> None:
+        """What was read leaves this process's memory, not the system's cache: a read brings it back."""
+        if self.mapped is not None and isinstance(self.mapped.obj, mmap.mmap):
+            self.mapped.obj.madvise(mmap.MADV_DONTNEED)
 
     def part(self, start: int, stop: int) -> Run:
         return Run(segment=self.segment, start=start, stop=stop, mapped=self.mapped)
