@@ -17,12 +17,14 @@ from bench.embedded.suite import Workload
 from bench.harness import Bench, Options
 from bench.served import contenders as served_contenders
 from bench.served import suite as served
+from bench.spark import suite as spark
 from bench.topics import suite as topics
 
 SUITES = {
     "console": console.WORKLOADS,
     "embedded": embedded.WORKLOADS,
     "served": served.WORKLOADS,
+    "spark": spark.WORKLOADS,
     "topics": topics.WORKLOADS,
 }
 RESULTS = Path(__file__).parent / "results"
@@ -55,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--seconds", type=float, default=15.0, help="served: how long a steady rate is held (default 15)"
     )
+    made.add_argument("--rows", type=int, help="of the spark suite: how many there are")
     made.add_argument("--rounds", type=int, help=f"default: {ROUNDS}, quick: {QUICK_ROUNDS}")
     made.add_argument(
         "--scale",
@@ -85,6 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rounds=rounds,
         scale=scale,
         seconds=chosen.seconds,
+        rows=chosen.rows,
     )
     bench = Bench(options, report.show)
     chosen.directory.mkdir(parents=True, exist_ok=True)

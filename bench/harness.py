@@ -146,6 +146,7 @@ class Options:
     rounds: int = 5
     scale: float = 1.0  # of the rows and keys that a workload names
     seconds: float = 15.0  # of what runs at a steady rate
+    rows: int | None = None  # where a suite lets that be chosen
 
 
 class Bench:
@@ -163,6 +164,10 @@ class Bench:
     def scaled(self, count: int, *, least: int = 1000) -> int:
         """A number of rows or keys, in whole thousands, as large as this run wants it."""
         return max(least, int(count * self.options.scale) // 1000 * 1000)
+
+    @property
+    def rows(self) -> int | None:
+        return self.options.rows
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:

@@ -99,3 +99,53 @@ def test_one_transaction_is_written_once(frames: Any, orders: Any) -> None:
     assert log.topic("copy").count() == 500
     frames.write(frames.read("orders"), "copy", transaction="nightly 2")
     assert log.topic("copy").count() == 1000
+
+
+def test_counting_reads_chain_files_only(frames: Any, orders: Any, log: virta.Log) -> None:
+    from pyspark.sql.types import StructType
+
+    def counted(**options: Any) -> int:
+        reader = frames.spark.read.format("virta").option("log", str(log.path)).options(**options)
+        return int(reader.schema(StructType([])).load("orders").count())
+
+    assert counted() == counted(verify="false") == 500
+    assert counted(starting=150, ending=349) == 199
+    assert counted(where="id >= 490") == 10
+    data = next((log.path / "topics" / "orders" / "p0000").glob("*.arrows"))
+    with data.open("r+b") as file:
+        file.seek(4000)
+        file.write(b"damaged")
+    assert counted() == 500  # the data is not looked at
+
+
+def test_blocks_say_what_chain_files_know(frames: Any, orders: Any) -> None:
+    blocks = frames.read("orders", kind="blocks")
+    rows = sorted(blocks.collect(), key=lambda row: row["base_offset"])
+    assert [(row["base_offset"], row["end_offset"], row["rows"]) for row in rows] == [
+        (start, start + 100, 100) for start in range(0, 500, 100)
+    ]
+    assert rows[-1]["hash"] == orders.head
+    assert blocks.groupBy().sum("rows").collect()[0][0] == 500
+    assert frames.read("orders", kind="blocks", starting=250, columns="rows").count() == 3
+
+
+def test_what_goes_wrong_is_one_line(frames: Any, orders: Any) -> None:
+    from virta.spark.telling import told
+
+    def said(act: Any) -> Any:
+        with pytest.raises(Exception) as caught:
+            act()
+        assert "Traceback" not in str(caught.value)
+        assert len(str(caught.value).splitlines()) <= 3
+        return told(caught.value)
+
+    error = said(lambda: frames.read("oders"))
+    assert isinstance(error, virta.NotFound) and error.hint == "did you mean 'orders'?"
+    assert str(error) == "topic 'oders' not found (did you mean 'orders'?)"
+    assert "no option 'colums'" in str(said(lambda: frames.read("orders", colums="id")))
+    reader = frames.spark.read.format("virta").option("log", "virta://127.0.0.1:1")
+    assert isinstance(said(lambda: reader.load("orders")), virta.UnavailableError)
+    other = frames.spark.range(1)
+    assert isinstance(said(lambda: frames.write(other, "orders")), virta.SchemaMismatch)
+    orders_at_work = frames.read("orders", where="amount + 'x' > 2")
+    assert isinstance(said(orders_at_work.collect), virta.UsageError)

@@ -6,7 +6,8 @@ mistake that would change the result without a word, so it is refused with the n
     both       log            path, address or @context; $VIRTA_LOG, else the user's own log
                topic          its name; load("orders") and save("orders") do as well
     reading    kind           of an update topic: table (the newest row of each key, the default)
-                              or changes (all rows, with a column `_deleted`)
+                              or changes (all rows, with a column `_deleted`); of any topic
+                              blocks (what chain files say of each block, see `headers`)
                starting       earliest (the default), latest, an offset, -10, a moment, a token,
                               a block's #hash; or JSON by partition {"0": 100, "1": "latest"}
                ending         the same; latest is the default
@@ -15,8 +16,9 @@ mistake that would change the result without a word, so it is refused with the n
                verify         true (the default): hashes and links are checked while reading
                pushdown       once: filters of the query are used for planning; right only if this
                               DataFrame serves one query (see `filters`)
-               tasks          at least so many tasks, as far as there are blocks
-               taskBytes      a task reads about so much (64MiB)
+               tasks          at least so many tasks, as far as there are blocks; else as many as
+                              the driver's machine has cores, or more by taskBytes
+               taskBytes      a task hands about so much to Spark (128MiB)
                maxRowsPerTrigger, maxBytesPerTrigger       of a stream
                gaps           fail (the default) or skip: when rows a stream has not read are gone
     writing    create         true: make the topic, if it is not there, with the columns of the rows
@@ -55,9 +57,9 @@ _READING = (
 _WRITING = ("create", "transaction", "staging", "keep")
 # Spark puts its own among those of a streaming write.
 _SPARKS_OWN = ("checkpointlocation", "queryname", "basepath", "header")
-KINDS = ("rows", "changes", "table", "")
-# Enough to amortise starting a task, and small enough that the last task keeps few waiting.
-TASK_BYTES = 64 * 1024 * 1024
+KINDS = ("rows", "changes", "table", "blocks", "")
+# As Spark's own files: enough to amortise a task and its part of a shuffle.
+TASK_BYTES = 128 * 1024 * 1024
 
 # By text for all partitions, or by partition.
 Bounds = str | Mapping[int, str]
@@ -83,7 +85,7 @@ class Reading:
     where: str | None = None
     verify: bool = True
     pushdown: bool = False
-    tasks: int = 1
+    tasks: int | None = None
     task_bytes: int = TASK_BYTES
     max_rows: int | None = None
     max_bytes: int | None = None
@@ -114,7 +116,7 @@ def reading(options: Mapping[str, str]) -> Reading:
         where=said.text("where"),
         verify=said.flag("verify", True),
         pushdown=said.one_of("pushdown", ("never", "once"), "never") == "once",
-        tasks=said.number("tasks") or 1,
+        tasks=said.number("tasks"),
         task_bytes=said.size("taskBytes") or TASK_BYTES,
         max_rows=said.number("maxRowsPerTrigger"),
         max_bytes=said.size("maxBytesPerTrigger"),

@@ -8,7 +8,8 @@ executor that reads it notices when history is not the one that was planned.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from virta.clock import SystemClock
 from virta.errors import NotFound, UsageError
+from virta.metadata.schemas import OFFSET, TIMESTAMP
 from virta.requests import End, FromEnd, HashBound, Moment, Offset, TokenBound, parse_bound
 from virta.spark.options import Bounds
 from virta.storage import chain
@@ -25,6 +27,8 @@ from virta.types import Token
 
 # What is taken for a block where none can be seen.
 _PIECE_BYTES = 1024 * 1024
+# Below it a task of its own costs more than it gains.
+_SMALLEST_TASK_BYTES = 8 * 1024 * 1024
 
 _EARLIEST, _LATEST = "earliest", "latest"
 
@@ -154,18 +158,59 @@ def _check_one(partition: Any, named: int) -> None:
 Measured = tuple[Any, Any]
 
 
-def slices(topic: Any, wanted: list[Span], *, task_bytes: int, tasks: int = 1) -> list[Slice]:
-    """The spans, cut at blocks into parts of about the same size."""
+def slices(
+    topic: Any,
+    wanted: list[Span],
+    *,
+    task_bytes: int,
+    tasks: int | None = None,
+    columns: Iterable[str] | None = None,
+) -> list[Slice]:
+    """The spans, cut at blocks into parts of about the same size.
+
+    `tasks`: about so many, instead of as many as this machine has cores or the bytes ask for.
+    `columns`: those that are read; a task is sized by what it hands to Spark.
+    """
     spans = [span for span in wanted if not span.is_empty]
     known = [(span, measured(topic.partition(span.partition), span)) for span in spans]
     total = sum(int(sizes.sum()) for _, (_, sizes) in known)
-    target = max(1, min(task_bytes, math.ceil(total / max(1, tasks))))
+    rows = sum(span.end - span.start for span in spans)
+    share = 1.0 if columns is None or not total else _share(topic.schema, set(columns), total / rows)
+    target = max(1, math.ceil(total / _task_count(total * share, task_bytes, tasks)))
     found: list[Slice] = []
     for span, (ends, sizes) in known:
         partition = topic.partition(span.partition)
         for part, size in _cut(span, ends, sizes, target):
             found.append(Slice(span=part, token=partition.token(part.start), bytes=size))
     return found
+
+
+def _task_count(handed: float, task_bytes: int, tasks: int | None) -> int:
+    """Few tasks, since each costs Spark's shuffles as much as a million rows do, and none left over."""
+    count = math.ceil(handed / task_bytes)
+    if tasks is not None:
+        return max(count, tasks)
+    cores = os.cpu_count() or 1
+    if count < cores:
+        return max(1, min(cores, math.ceil(handed / _SMALLEST_TASK_BYTES)))
+    return math.ceil(count / cores) * cores
+
+
+def _share(schema: pa.Schema, columns: set[str], row_bytes: float) -> float:
+    """Which part of a row some columns are, by the widths that are known and even shares of the rest."""
+    widths = {field.name: _width(field.type) for field in schema} | {OFFSET: 8.0, TIMESTAMP: 8.0}
+    open_ended = [name for name, width in widths.items() if width is None]
+    rest = max(0.0, row_bytes - sum(width for width in widths.values() if width is not None))
+    each = rest / max(1, len(open_ended))
+    chosen = sum(each if width is None else width for name, width in widths.items() if name in columns)
+    return float(min(1.0, chosen / row_bytes))
+
+
+def _width(kind: pa.DataType) -> float | None:
+    try:
+        return float(kind.bit_width) / 8
+    except ValueError:
+        return None
 
 
 def whole(topic: Any, wanted: list[Span]) -> list[Slice]:
@@ -177,6 +222,15 @@ def whole(topic: Any, wanted: list[Span]) -> list[Slice]:
         if not part.is_empty:
             found.append(Slice(span=part, token=partition.token(part.start)))
     return found
+
+
+def undivided(topic: Any, wanted: list[Span]) -> list[Slice]:
+    """A slice for each span that has rows: for what chain files tell."""
+    return [
+        Slice(span=span, token=topic.partition(span.partition).token(span.start))
+        for span in wanted
+        if not span.is_empty
+    ]
 
 
 def measured(partition: Any, span: Span) -> Measured:

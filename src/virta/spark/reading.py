@@ -18,8 +18,10 @@ import pyarrow.compute as pc
 from virta.clock import SystemClock
 from virta.errors import UsageError
 from virta.metadata.schemas import OFFSET, stored_schema, unify
+from virta.spark import headers
 from virta.spark.plan import Slice, Span
 from virta.spark.schemas import exact
+from virta.spark.telling import plainly
 from virta.storage.view import Stretch
 from virta.topics.filters import Filter, parse_filter
 from virta.topics.snapshot import PartitionSnapshot, Range
@@ -43,6 +45,7 @@ class Wanted:
     pushed: str | None = None  # as `where`; Spark looks again
     verify: bool = True
     is_table: bool = False  # the newest row of each key, instead of all rows
+    is_blocks: bool = False  # what chain files say of blocks, instead of rows
 
     def filter(self) -> Filter | None:
         found: Filter | None = None
@@ -53,6 +56,7 @@ class Wanted:
         return found
 
 
+@plainly
 def batches(topic: Any, part: Slice, wanted: Wanted, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The slice's rows, in exactly the form of `schema`."""
     partition = topic.partition(part.span.partition)
@@ -60,7 +64,14 @@ def batches(topic: Any, part: Slice, wanted: Wanted, schema: pa.Schema) -> Itera
     chosen = wanted.filter()
     if wanted.verify:
         partition.poll(part.token, max_bytes=1)  # raises when history is another
-    if wanted.is_table:
+    if not wanted.columns and not wanted.is_table and chosen is None and stored is not None:
+        counts = headers.counted(partition, part.span, verify=wanted.verify)
+        if counts is not None:
+            yield from counts
+            return
+    if wanted.is_blocks:
+        found = headers.blocks(partition, part.span, verify=wanted.verify)
+    elif wanted.is_table:
         found = _table(topic, stored, part.span, wanted, chosen)
     elif stored is None:
         found = _through_broker(partition, part, wanted, chosen)
@@ -74,6 +85,8 @@ def batches(topic: Any, part: Slice, wanted: Wanted, schema: pa.Schema) -> Itera
 
 
 def _formed(batch: pa.RecordBatch, columns: Sequence[str], number: int, schema: pa.Schema) -> pa.RecordBatch:
+    if not columns:
+        return batch.select([])  # a batch made of no arrays has no rows
     arrays = []
     for name, field in zip(columns, schema, strict=True):
         if name == PARTITION:

@@ -33,6 +33,7 @@ from virta.spark.reading import PARTITION
 from virta.spark.routing import Router
 from virta.spark.schemas import exact, topic_schema
 from virta.spark.staging import ABANDONED_SECONDS, Record, Staged, Staging, writes
+from virta.spark.telling import plainly
 from virta.storage.layout import LogPaths, topic_directory_name
 from virta.topics.rows import RowConverter
 from virta.types import Kind
@@ -197,14 +198,17 @@ class BatchWriter(DataSourceArrowWriter):
     def _staging(self) -> Staging:
         return Staging(self._root)
 
+    @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return Message(files=stage(self._writing, self._staging, 0, iterator))
 
+    @plainly
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         commit(self._writing, self._staging, self._producer, 0, _files(messages))
         if self._writing.transaction is None:
             self._staging.remove()  # nobody can name it again
 
+    @plainly
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._staging.forget(0, _files(messages))
         if self._staging.read(0) is None:
@@ -222,6 +226,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def _staging(self, query: str) -> Staging:
         return Staging(self._root / f"{_QUERY_PREFIX}{query}")
 
+    @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
         assert context is not None
@@ -231,6 +236,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise UsageError("Spark does not say which query and batch this is")
         return Message(files=stage(self._writing, self._staging(query), int(batch), iterator), query=query)
 
+    @plainly
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         query = _query(messages)
         if query is None:
@@ -242,6 +248,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         commit(self._writing, staging, producer, batchId, _files(messages))
         staging.forget_before(batchId - self._writing.keep)
 
+    @plainly
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         query = _query(messages)
         if query is not None:

@@ -24,6 +24,7 @@ from virta.errors import NotFound, UsageError
 from virta.metadata.schemas import stored_schema, suggest
 from virta.spark import options, plan
 from virta.spark.filters import Pushed, push
+from virta.spark.headers import BLOCKS
 from virta.spark.logs import topic_at
 from virta.spark.options import Reading
 from virta.spark.reading import PARTITION
@@ -31,15 +32,18 @@ from virta.spark.schemas import spark_schema
 from virta.spark.sink import BatchWriter, StreamWriter
 from virta.spark.stream import StreamReader
 from virta.spark.task import NOTHING, Task, read_task
+from virta.spark.telling import plainly
 from virta.types import Kind
 
 
+@plainly
 def schema_of(given: Mapping[str, str]) -> StructType:
     """Partition, offset and time, then the topic's columns in its newest version."""
     topic, wanted = _opened(given)
     return readable_schema(topic, wanted)
 
 
+@plainly
 def reader_of(given: Mapping[str, str], schema: StructType) -> DataSourceReader:
     topic, wanted = _opened(given)
     wanted = of_kind(topic, wanted)
@@ -49,6 +53,7 @@ def reader_of(given: Mapping[str, str], schema: StructType) -> DataSourceReader:
     return kind(wanted, schema)
 
 
+@plainly
 def stream_reader_of(given: Mapping[str, str], schema: StructType) -> StreamReader:
     topic, wanted = _opened(given)
     wanted = of_kind(topic, wanted, is_stream=True)
@@ -64,6 +69,9 @@ def _opened(given: Mapping[str, str]) -> tuple[Any, Reading]:
 def of_kind(topic: Any, wanted: Reading, *, is_stream: bool = False) -> Reading:
     """With what is to be read of the topic settled."""
     kind = wanted.kind
+    if kind == "blocks":
+        _check_blocks(topic, wanted, is_stream=is_stream)
+        return replace(wanted, pushdown=False)
     if topic.kind is not Kind.UPDATE:
         if kind in ("changes", "table"):
             raise UsageError(
@@ -81,10 +89,23 @@ def of_kind(topic: Any, wanted: Reading, *, is_stream: bool = False) -> Reading:
     return replace(wanted, kind="changes" if kind in ("rows", "changes") else "table")
 
 
+def _check_blocks(topic: Any, wanted: Reading, *, is_stream: bool) -> None:
+    if is_stream:
+        raise UsageError(
+            f"the blocks of topic {topic.name!r} are no stream", hint="read them as a batch, with spark.read"
+        )
+    if wanted.where is not None:
+        raise UsageError(
+            "the option 'where' is about rows, and these are blocks", hint="filter the DataFrame"
+        )
+
+
+@plainly
 def writer_of(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> BatchWriter:
     return BatchWriter(options.writing(given), schema, overwrite=overwrite)
 
 
+@plainly
 def stream_writer_of(given: Mapping[str, str], schema: StructType) -> StreamWriter:
     return StreamWriter(options.writing(given), schema)
 
@@ -121,6 +142,8 @@ def _no_column(topic: Any, name: str) -> NotFound:
 
 def columns_of(topic: Any, wanted: Reading) -> pa.Schema:
     """The columns there are, `_partition` aside."""
+    if wanted.kind == "blocks":
+        return BLOCKS
     is_changes = topic.kind is Kind.UPDATE and wanted.kind in ("rows", "changes")
     return stored_schema(topic.schema, tombstones=is_changes)
 
@@ -141,6 +164,7 @@ class Reader(DataSourceReader):
         self._schema = schema
         self._pushed = Pushed()
 
+    @plainly
     def partitions(self) -> list[InputPartition]:
         wanted = self._reading
         topic = topic_at(wanted.place)
@@ -150,8 +174,16 @@ class Reader(DataSourceReader):
         ]
         if wanted.kind == "table":
             found = plan.whole(topic, spans)
+        elif wanted.kind == "blocks" or not self._schema.names:
+            found = plan.undivided(topic, spans)
         else:
-            found = plan.slices(topic, spans, task_bytes=wanted.task_bytes, tasks=wanted.tasks)
+            found = plan.slices(
+                topic,
+                spans,
+                task_bytes=wanted.task_bytes,
+                tasks=wanted.tasks,
+                columns=self._schema.names,
+            )
         return [Task(part) for part in found] or [NOTHING]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -161,6 +193,7 @@ class Reader(DataSourceReader):
 class FilteringReader(Reader):
     """A batch whose filters Spark hands over; it looks again at every row that comes back."""
 
+    @plainly
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         topic = topic_at(self._reading.place)
         self._pushed = push(filters, columns_of(topic, self._reading))

@@ -29,6 +29,7 @@ from virta.spark.options import Reading
 from virta.spark.plan import Span
 from virta.spark.positions import Positions, from_json, share
 from virta.spark.task import Task, read_task
+from virta.spark.telling import plainly
 from virta.types import Token
 
 
@@ -52,10 +53,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- positions --------------------------------------------------------------------------
 
+    @plainly
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         spans = plan.spans(self._topic, self._reading.starting, "latest")
         return self._positions({span.partition: span.start for span in spans}, None).to_json()
 
+    @plainly
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         topic, begin = self._topic, from_json(start)
         there = {part.number: (self._oldest(part, begin), part.next_offset) for part in topic.partitions}
@@ -139,11 +142,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         return None if self._news is None else self._news.to_json()
 
+    @plainly
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = {part.number: part.next_offset for part in self._topic.partitions}
 
     # -- a batch ----------------------------------------------------------------------------
 
+    @plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         topic, begin, until = self._topic, from_json(start), from_json(end)
         spans = []
@@ -155,7 +160,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             spans.append(Span(partition=number, start=at, end=token.offset))
             partition.poll(token, max_bytes=1)
         wanted = self._reading
-        found = plan.slices(topic, spans, task_bytes=wanted.task_bytes, tasks=wanted.tasks)
+        found = plan.slices(
+            topic, spans, task_bytes=wanted.task_bytes, tasks=wanted.tasks, columns=self._schema.names
+        )
         return [Task(part) for part in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -14,6 +14,7 @@ from virta.spark.options import Reading
 from virta.spark.plan import Slice
 from virta.spark.reading import Wanted
 from virta.spark.schemas import arrow_schema
+from virta.spark.telling import plainly
 
 
 class Task(InputPartition):
@@ -28,6 +29,7 @@ class Task(InputPartition):
 NOTHING = InputPartition(None)
 
 
+@plainly
 def read_task(
     partition: InputPartition, wanted: Reading, schema: StructType, pushed: str | None = None
 ) -> Iterator[pa.RecordBatch]:
@@ -40,5 +42,6 @@ def read_task(
         pushed=pushed,
         verify=wanted.verify,
         is_table=wanted.kind == "table",
+        is_blocks=wanted.kind == "blocks",
     )
     return reading.batches(topic_at(wanted.place), partition.part, columns, arrow_schema(schema))

@@ -18,6 +18,7 @@ CAMPAIGNS = {
     "loop": ("virta.testing.faults.loop", 0.05),
     "network": ("virta.testing.faults.network", 0.2),
     "hostile": ("virta.testing.faults.hostile", 0.1),
+    "spark": ("virta.testing.faults.spark_copies", 0.1),
 }
 
 

@@ -1,0 +1,1 @@
+"""Topics on Spark, beside Spark's own files."""
