@@ -13,6 +13,7 @@ moments after the life said that it is at work. The last life is left alone. The
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import random
 import signal
@@ -34,6 +35,8 @@ CLUSTER = "local-cluster[2,1,512]"
 # A life that hangs is a violation; Spark alone takes half a minute on a busy machine.
 PATIENCE_SECONDS = 300.0
 _ROWS = 3000
+# With less, Spark would take the time of all other campaigns.
+_LEAST_SECONDS = 60.0
 # Enough of them that they are staged in files, not in messages.
 _TEXT = "x" * 100
 _AT_WORK = b"at work"
@@ -42,6 +45,12 @@ _AT_WORK = b"at work"
 def run(seed: int, seconds: float) -> Report:
     """Rounds of each kind in turns."""
     report = Report("spark", seed)
+    if importlib.util.find_spec("pyspark") is None:
+        report.skipped = "PySpark is not installed"
+    elif seconds < _LEAST_SECONDS:
+        report.skipped = "a round takes a minute or two: --only spark --seconds 300"
+    if report.skipped:
+        return report
     deadline = time.monotonic() + seconds
     number = 0
     while number == 0 or (time.monotonic() < deadline and report.ok):
