@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from virta.errors import Corrupt, UsageError
+from virta.spark.logs import files_of
 from virta.spark.plan import Span
 from virta.storage import chain
 from virta.storage.chain import HEADER_SIZE
@@ -40,10 +41,10 @@ BLOCKS = pa.schema(
 _COUNTED_ROWS = 1 << 20
 
 
-def counted(partition: Any, span: Span, *, verify: bool) -> Iterator[pa.RecordBatch] | None:
+def counted(stored: Any, span: Span, *, verify: bool) -> Iterator[pa.RecordBatch] | None:
     """Batches of no columns with as many rows as the span has; None where a block would have to be read."""
     rows = 0
-    for headers in _headers(partition.stored, span, verify=verify):
+    for headers in _headers(stored, span, verify=verify):
         base, spans = headers["base_offset"].astype("int64"), headers["span"].astype("int64")
         inside = np.minimum(base + spans, span.end) - np.maximum(base, span.start)
         is_cut = inside < spans
@@ -62,7 +63,7 @@ def _empty(rows: int) -> Iterator[pa.RecordBatch]:
 
 def blocks(partition: Any, span: Span, *, verify: bool) -> Iterator[pa.RecordBatch]:
     """The blocks that hold rows of the span."""
-    stored = getattr(partition, "stored", None)
+    stored = files_of(partition)
     if stored is None:
         raise UsageError(
             "the table of blocks is made from chain files, and this log is behind an address",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from virta.errors import NotFound
+from virta.memory.partition import Partition
 from virta.open import open as open_log
 from virta.spark.options import Place
 
@@ -38,6 +39,12 @@ def log_at(address: str) -> Any:
 def topic_at(place: Place) -> Any:
     """The topic, open; NotFound when it is not there."""
     return log_at(place.log).topic(place.topic)
+
+
+def files_of(partition: Any) -> Partition | None:
+    """The partition's files, where this process sees them; None for one behind an address."""
+    stored = partition.stored
+    return stored if isinstance(stored, Partition) else None
 
 
 def is_remote(address: str) -> bool:

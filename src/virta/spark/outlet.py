@@ -14,6 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from virta.errors import DamageError, NotFound
+from virta.memory.partition import Partition
+from virta.spark.logs import files_of
 from virta.spark.staging import Record, Staging
 from virta.storage.producers import producer_id
 from virta.topics.append import Appender
@@ -32,11 +34,18 @@ class Outlet:
 
     def sequence(self, partition: int) -> int:
         """How many rows this write has put into the partition."""
-        return self._known(partition)[1]
+        stored = files_of(self._topic.partition(partition))
+        if stored is None:
+            with self._writer(partition) as writer:
+                return int(writer.last_sequence) + 1
+        return self._known(stored)[1]
 
-    def _known(self, partition: int) -> tuple[int, int]:
+    def _writer(self, partition: int) -> Any:
+        """A broker's way in: whoever holds the name there fences who held it before."""
+        return self._topic.writer(producer=self._name, partition=partition, linger=0)
+
+    def _known(self, stored: Partition) -> tuple[int, int]:
         """Epoch and sequence; a name that is new is claimed."""
-        stored = self._topic.partition(partition).stored
         with stored.writing() as committer:
             known = committer.producers.get(self._number)
             if known.epoch:
@@ -62,7 +71,27 @@ class Outlet:
             self._topic.partition(partition).stored.sync()
 
     def _append(self, staging: Staging, batch: int, record: Record, partition: int) -> None:
-        epoch, there = self._known(partition)
+        stored = files_of(self._topic.partition(partition))
+        rows = self._rows(staging, batch, record, partition)
+        if stored is None:
+            with self._writer(partition) as writer:
+                skip = self._done(staging, batch, record, partition, int(writer.last_sequence) + 1)
+                for more in _after(skip, rows):
+                    writer.send_batch(more)
+            return
+        epoch, sequence = self._known(stored)
+        skip = self._done(staging, batch, record, partition, sequence)
+        appender = Appender(stored, self._topic._schemas)
+        for more in _after(skip, rows):
+            form, parts = appender.convert(more)
+            for part in parts:
+                appender.append_batch(
+                    form, part, producer=self._number, producer_epoch=epoch, sequence=sequence
+                )
+                sequence += part.num_rows
+
+    def _done(self, staging: Staging, batch: int, record: Record, partition: int, there: int) -> int:
+        """How many of the record's rows are there already."""
         start = record.sequence.get(partition, 0)
         if there < start:
             raise DamageError(
@@ -73,15 +102,7 @@ class Outlet:
                 file=str(staging.record_path(batch)),
                 hint="look which of its rows are there, then remove the record to go on",
             )
-        appender = Appender(self._topic.partition(partition).stored, self._topic._schemas)
-        sequence, skip = there, there - start
-        for rows in _after(skip, self._rows(staging, batch, record, partition)):
-            form, parts = appender.convert(rows)
-            for part in parts:
-                appender.append_batch(
-                    form, part, producer=self._number, producer_epoch=epoch, sequence=sequence
-                )
-                sequence += part.num_rows
+        return there - start
 
     def _rows(self, staging: Staging, batch: int, record: Record, partition: int) -> Iterator[pa.RecordBatch]:
         for file in record.files:

@@ -20,6 +20,7 @@ from virta.clock import SystemClock
 from virta.errors import NotFound, UsageError
 from virta.metadata.schemas import OFFSET, TIMESTAMP
 from virta.requests import End, FromEnd, HashBound, Moment, Offset, TokenBound, parse_bound
+from virta.spark.logs import files_of
 from virta.spark.options import Bounds
 from virta.storage import chain
 from virta.storage.chain import HEADER_SIZE
@@ -124,10 +125,7 @@ def _resolve(partition: Any, text: str, count: int, oldest: int, newest: int) ->
 
 def offset_at(partition: Any, moment_us: int) -> int:
     """The offset of the first row stamped at the moment or later: times never go back."""
-    stored = getattr(partition, "stored", None)
-    token = partition.first_token
-    if stored is not None:
-        token = partition.token(stored.first_offset_at(moment_us))
+    token = partition.token(partition.stored.first_offset_at(moment_us))
     while True:
         blocks, following = partition.poll(token)
         for block in blocks:
@@ -235,7 +233,7 @@ def undivided(topic: Any, wanted: list[Span]) -> list[Slice]:
 
 def measured(partition: Any, span: Span) -> Measured:
     """The blocks of a span, from chain files; over the wire, even parts of it by its mean row."""
-    stored = getattr(partition, "stored", None)
+    stored = files_of(partition)
     if stored is None:
         return _estimated(partition, span)
     ends, sizes = [np.empty(0, "int64")], [np.empty(0, "int64")]

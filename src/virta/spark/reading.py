@@ -19,6 +19,7 @@ from virta.clock import SystemClock
 from virta.errors import UsageError
 from virta.metadata.schemas import OFFSET, stored_schema, unify
 from virta.spark import headers
+from virta.spark.logs import files_of
 from virta.spark.plan import Slice, Span
 from virta.spark.schemas import exact
 from virta.spark.telling import plainly
@@ -60,12 +61,12 @@ class Wanted:
 def batches(topic: Any, part: Slice, wanted: Wanted, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The slice's rows, in exactly the form of `schema`."""
     partition = topic.partition(part.span.partition)
-    stored = getattr(partition, "stored", None)
+    stored = files_of(partition)
     chosen = wanted.filter()
     if wanted.verify:
         partition.poll(part.token, max_bytes=1)  # raises when history is another
     if not wanted.columns and not wanted.is_table and chosen is None and stored is not None:
-        counts = headers.counted(partition, part.span, verify=wanted.verify)
+        counts = headers.counted(stored, part.span, verify=wanted.verify)
         if counts is not None:
             yield from counts
             return
