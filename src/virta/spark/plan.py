@@ -108,7 +108,7 @@ def _resolve(partition: Any, text: str, count: int, oldest: int, newest: int) ->
         return offset_at(partition, bound.us)
     if isinstance(bound, TokenBound):
         _check_one(partition, bound.token.partition)
-        partition.poll(bound.token, max_bytes=1)  # looks whether it stands on this history
+        partition.stored.check_token(bound.token)  # looks whether it stands on this history
         return bound.token.offset
     if count > 1:
         raise UsageError(

@@ -64,7 +64,7 @@ def batches(topic: Any, part: Slice, wanted: Wanted, schema: pa.Schema) -> Itera
     stored = files_of(partition)
     chosen = wanted.filter()
     if wanted.verify:
-        partition.poll(part.token, max_bytes=1)  # raises when history is another
+        partition.stored.check_token(part.token)  # raises when history is another
     if not wanted.columns and not wanted.is_table and chosen is None and stored is not None:
         counts = headers.counted(stored, part.span, verify=wanted.verify)
         if counts is not None:

@@ -156,9 +156,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             partition = topic.partition(number)
             at = self._oldest(partition, begin)
             if number in begin.tokens and at == begin.tokens[number].offset:
-                partition.poll(begin.tokens[number], max_bytes=1)  # raises when history is another
+                partition.stored.check_token(begin.tokens[number])  # raises when history is another
             spans.append(Span(partition=number, start=at, end=token.offset))
-            partition.poll(token, max_bytes=1)
+            partition.stored.check_token(token)
         wanted = self._reading
         found = plan.slices(
             topic, spans, task_bytes=wanted.task_bytes, tasks=wanted.tasks, columns=self._schema.names
