@@ -35,7 +35,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 def read(served: Served, topic: str = "orders", schema: StructType | None = None, **options: Any) -> Any:
     given = {"log": served.address, "topic": topic, **options}
-    reader = source.reader_of(given, schema or source.schema_of(given))
+    reader = source.reader_of(given, source.schema_of(given) if schema is None else schema)
     batches = [batch for task in reader.partitions() for batch in reader.read(task)]
     return pa.Table.from_batches(batches) if batches else None
 
