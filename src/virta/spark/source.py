@@ -33,6 +33,7 @@ from virta.spark.sink import BatchWriter, StreamWriter
 from virta.spark.stream import StreamReader
 from virta.spark.task import NOTHING, Task, read_task
 from virta.spark.telling import plainly
+from virta.topics.filters import parse_filter
 from virta.types import Kind
 
 
@@ -48,6 +49,7 @@ def reader_of(given: Mapping[str, str], schema: StructType) -> DataSourceReader:
     topic, wanted = _opened(given)
     wanted = of_kind(topic, wanted)
     check_columns(topic, wanted, schema)
+    check_where(topic, wanted)
     # a reader that takes filters is refused where Spark does not give any
     kind = FilteringReader if wanted.pushdown and _is_asked_for_filters() else Reader
     return kind(wanted, schema)
@@ -58,6 +60,7 @@ def stream_reader_of(given: Mapping[str, str], schema: StructType) -> StreamRead
     topic, wanted = _opened(given)
     wanted = of_kind(topic, wanted, is_stream=True)
     check_columns(topic, wanted, schema)
+    check_where(topic, wanted)
     return StreamReader(wanted, schema)
 
 
@@ -154,6 +157,12 @@ def check_columns(topic: Any, wanted: Reading, schema: StructType) -> None:
     for name in schema.names:
         if name not in known:
             raise _no_column(topic, name)
+
+
+def check_where(topic: Any, wanted: Reading) -> None:
+    """That the expression can be asked of the topic's columns, before any task is."""
+    if wanted.where is not None:
+        parse_filter(wanted.where).check(columns_of(topic, wanted))
 
 
 class Reader(DataSourceReader):
