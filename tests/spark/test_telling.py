@@ -40,3 +40,12 @@ def test_our_own_errors_are_what_they_were() -> None:
     )
     assert isinstance(error, virta.NotFound)
     assert (error.message, error.hint) == ("topic 'a' (b) is gone", "make it (again)")
+
+
+def test_a_filters_error_keeps_its_place() -> None:
+    said = "filter: there is no column 'x'\n  x > 1\n  ^\n (the columns are: id)"
+    error = told(
+        RuntimeError(f"failed: virta.errors.SchemaMismatch: {said}\n SQLSTATE: 38000 SQLSTATE: XXKST")
+    )
+    assert error.message == "filter: there is no column 'x'\n  x > 1\n  ^"
+    assert error.hint == "the columns are: id"

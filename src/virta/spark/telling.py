@@ -59,7 +59,10 @@ def _hide() -> None:
 
 # -- from Spark's exceptions back to ours --------------------------------------------------------
 
-_OURS = re.compile(r"virta\.errors\.(\w+): (.+)")
+# To the end of what it says, which may be several lines; what follows is Spark's.
+_OURS = re.compile(
+    r"virta\.errors\.(\w+): (.+?)(?=\s*(?:SQLSTATE: \w+|\n\n|\n===|\nJVM stacktrace|\n\tat |\Z))", re.DOTALL
+)
 _PYTHON_ERROR = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b.*: ")
 # What Spark says when something around it is not as it should be, what that means, and the cure.
 _KNOWN: tuple[tuple[re.Pattern[str], str, str], ...] = (
@@ -128,7 +131,7 @@ def told(error: BaseException) -> VirtaError:
 
 def _made(kind: Any, said: str) -> VirtaError:
     """The hint stands in brackets at the end of what a worker's error says."""
-    said = re.sub(r"\s*SQLSTATE: \w+\s*$", "", said).strip()
+    said = said.strip()
     message, hint = said, None
     if said.endswith(")"):
         depth = 0
