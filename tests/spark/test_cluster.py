@@ -83,9 +83,10 @@ _WITHOUT_JAVA = """
 import os, shutil, sys
 assert shutil.which("java") is None and "JAVA_HOME" not in os.environ
 from virta.spark import session
-spark = session("local[1]", memory="512m", fast_start=True)
 from virta.spark.java import find_java
-print(find_java().source, spark.read.format("virta").option("log", sys.argv[1]).load("orders").count())
+source = find_java().source  # before the session sets JAVA_HOME
+spark = session("local[1]", memory="512m", fast_start=True)
+print(source, spark.read.format("virta").option("log", sys.argv[1]).load("orders").count())
 spark.stop()
 """
 
