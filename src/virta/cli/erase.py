@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
@@ -16,20 +17,32 @@ from virta.cli.ranges import open_log
 from virta.cli.text import count
 from virta.errors import UsageError
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def erase_options(function: Function) -> Function:
+    """Which rows, and how it is asked."""
+    options: tuple[Callable[[Any], Any], ...] = (
+        quiet_option("Say nothing."),
+        click.option("--dry-run", is_flag=True, help="Say how many rows would be erased, and erase nothing."),
+        click.option("--yes", is_flag=True, help="Do not ask."),
+        click.option(
+            "--key",
+            "keys",
+            metavar="COLUMN=VALUE[,…]",
+            multiple=True,
+            help="Erase the rows with this key; once for each.",
+        ),
+        click.option("--where", metavar="EXPRESSION", help="Erase the rows for which this is true."),
+    )
+    for option in options:
+        function = option(function)
+    return function
+
 
 @click.command()
 @click.argument("name", metavar="TOPIC", shell_complete=complete_topics)
-@click.option("--where", metavar="EXPRESSION", help="Erase the rows for which this is true.")
-@click.option(
-    "--key",
-    "keys",
-    metavar="COLUMN=VALUE[,…]",
-    multiple=True,
-    help="Erase the rows with this key; once for each.",
-)
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Say how many rows would be erased, and erase nothing.")
-@quiet_option("Say nothing.")
+@erase_options
 @click.pass_obj
 def erase(
     invocation: Invocation, name: str, where: str | None, keys: tuple[str, ...], yes: bool, dry_run: bool

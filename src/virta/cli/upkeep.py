@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from virta.cli.complete import complete_topics
-from virta.cli.erase import chosen_rows, confirm
+from virta.cli.erase import chosen_rows, confirm, erase_options
 from virta.cli.invocation import Invocation, output_option, output_options, quiet_option
 from virta.cli.output import note
 from virta.cli.progress import Progress
@@ -113,17 +113,7 @@ def compact(
 
 @click.command()
 @_topic
-@click.option("--where", metavar="EXPRESSION", help="Erase the rows for which this is true.")
-@click.option(
-    "--key",
-    "keys",
-    metavar="COLUMN=VALUE[,…]",
-    multiple=True,
-    help="Erase the rows with this key; once for each.",
-)
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Say how many rows would be erased, and erase nothing.")
-@quiet_option("Say nothing.")
+@erase_options
 @click.pass_obj
 def erase(
     invocation: Invocation,
