@@ -63,9 +63,14 @@ class Loop:
 
         return asyncio.run_coroutine_threadsafe(inside(), self._loop).result()
 
+    @property
+    def is_running(self) -> bool:
+        return self._loop.is_running()
+
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
 
@@ -98,7 +103,8 @@ class Plain:
             while (item := self._loop.run(anext, reading, end)) is not end:
                 yield item
         finally:
-            self._loop.run(reading.aclose)
+            if self._loop.is_running:  # one that a traceback kept until now was closed with the loop
+                self._loop.run(reading.aclose)
 
     def __getattr__(self, name: str) -> Any:
         found = self._loop.run(getattr, self._twin, name)
