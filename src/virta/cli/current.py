@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +11,9 @@ from virta import requests
 from virta.cli.complete import complete_topics
 from virta.cli.invocation import Invocation, output_option, output_options
 from virta.cli.keys import typed_keys
-from virta.cli.output import Rows, note
-from virta.cli.progress import Progress
+from virta.cli.output import Rows
 from virta.cli.ranges import find, holder, open_log
-from virta.cli.text import count
+from virta.cli.read import print_rows
 from virta.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
@@ -83,23 +81,7 @@ def table(
             found = found.where(expression)
         if limit is not None:
             found = found.limit(limit)
-        if counting:
-            print(found.count())
-            return
-        if invocation.columns:
-            found = found.columns(*invocation.columns)
-        elif invocation.quiet:
-            found = found.columns("_offset")
-        watched = invocation.out is not None or not sys.stdout.isatty()
-        progress = Progress(invocation, "reading", wanted=watched)
-        with progress, Rows(invocation, found.schema) as printed:
-            for batch in found.batches():
-                printed.write(batch)
-                progress.advance(rows=batch.num_rows, bytes=batch.nbytes)
-        if invocation.out is not None:
-            note(invocation, f"{count(printed.count, 'row')} in {invocation.out}")
-        elif sys.stdout.isatty() and printed.is_table:
-            note(invocation, f"({count(printed.count, 'row')})")
+        print_rows(invocation, found, counting=counting)
 
 
 @click.command()

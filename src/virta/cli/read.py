@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 
@@ -56,20 +57,25 @@ def read(
             selection = selection.where(expression)
         if limit is not None:
             selection = selection.limit(limit)
-        if counting:
-            print(selection.count())
-            return
-        if invocation.columns:
-            selection = selection.columns(*invocation.columns)
-        elif invocation.quiet:
-            selection = selection.columns("_offset")
-        watched = invocation.out is not None or not sys.stdout.isatty()
-        progress = Progress(invocation, "reading", wanted=watched)
-        with progress, Rows(invocation, selection.schema) as printed:
-            for batch in selection.batches():
-                printed.write(batch)
-                progress.advance(rows=batch.num_rows, bytes=batch.nbytes)
-        if invocation.out is not None:
-            note(invocation, f"{count(printed.count, 'row')} in {invocation.out}")
-        elif sys.stdout.isatty() and printed.is_table:
-            note(invocation, f"({count(printed.count, 'row')})")
+        print_rows(invocation, selection, counting=counting)
+
+
+def print_rows(invocation: Invocation, rows: Any, *, counting: bool) -> None:
+    """The rows of a selection or a table, in the form that was asked for; or how many there are."""
+    if counting:
+        print(rows.count())
+        return
+    if invocation.columns:
+        rows = rows.columns(*invocation.columns)
+    elif invocation.quiet:
+        rows = rows.columns("_offset")
+    watched = invocation.out is not None or not sys.stdout.isatty()
+    progress = Progress(invocation, "reading", wanted=watched)
+    with progress, Rows(invocation, rows.schema) as printed:
+        for batch in rows.batches():
+            printed.write(batch)
+            progress.advance(rows=batch.num_rows, bytes=batch.nbytes)
+    if invocation.out is not None:
+        note(invocation, f"{count(printed.count, 'row')} in {invocation.out}")
+    elif sys.stdout.isatty() and printed.is_table:
+        note(invocation, f"({count(printed.count, 'row')})")
