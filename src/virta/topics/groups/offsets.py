@@ -6,6 +6,7 @@ opening a group nor a commit reads the whole topic.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +17,8 @@ from virta.requests import parse_token
 from virta.topics.groups.model import Commit, GroupKey
 from virta.types import Token
 
+# Rows that came since which a group's own reading is cheaper than a look at all groups.
+_FEW_ROWS = 1000
 _COLUMNS = ("group", "topic_id", "partition", "token", "epoch")
 
 
@@ -32,10 +35,51 @@ class Known:
         return None if text is None else parse_token(text)
 
 
+class _Standing:
+    """Where all groups stand, by the rows of `__offsets` so far: each row is read once in a process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seen = 0
+        self._tokens: dict[GroupKey, dict[int, str]] = {}
+        self._epochs: dict[GroupKey, int] = {}
+
+    def follow(self, topic: Any) -> _Standing:
+        """Take in the rows that came since."""
+        with self._lock:
+            end = topic.next_offset
+            if end < self._seen:  # the log was put in another's place
+                self._seen, self._tokens, self._epochs = 0, {}, {}
+            for row in topic[self._seen : end].columns("topic", *_COLUMNS):
+                self._take(row)
+            self._seen = end
+        return self
+
+    def _take(self, row: Any) -> None:
+        key = GroupKey(group=row["group"], topic=row["topic"], topic_id=row["topic_id"])
+        self._epochs[key] = max(self._epochs.get(key, 0), row["epoch"])
+        tokens = self._tokens.setdefault(key, {})
+        if row["token"] is None or row.deleted:
+            tokens.pop(row["partition"], None)
+        else:
+            tokens[row["partition"]] = row["token"]
+
+    def keys(self) -> set[GroupKey]:
+        with self._lock:
+            return {key for key, tokens in self._tokens.items() if tokens}
+
+    def known(self, key: GroupKey, before: Known) -> Known:
+        """What is known of one group, which was known up to some row before."""
+        with self._lock:
+            epoch = max(before.epoch, self._epochs.get(key, 0))
+            return Known(tokens=dict(self._tokens.get(key, {})), seen=self._seen, epoch=epoch)
+
+
 class Offsets:
     def __init__(self, open_topic: Callable[..., Any]) -> None:
         self._open_topic = open_topic
         self._topic: Any = None
+        self._all = _Standing()
 
     def _opened(self, *, create: bool) -> Any:
         """The topic, looked for until it is there; it is never taken away."""
@@ -49,16 +93,7 @@ class Offsets:
             topic = self._opened(create=False)
         except NotFound:
             return set()
-        found: dict[tuple[str, str, int], str] = {}
-        for row in topic[:].columns("group", "topic", "partition", "topic_id", "token"):
-            key = row["group"], row["topic"], row["partition"]
-            found.pop(key, None)
-            if row["token"] is not None and not row.deleted:
-                found[key] = row["topic_id"]
-        return {
-            GroupKey(group=group, topic=name, topic_id=topic_id)
-            for (group, name, _), topic_id in found.items()
-        }
+        return self._all.follow(topic).keys()
 
     def catch_up(self, key: GroupKey, known: Known) -> Known:
         """Take in what was committed since."""
@@ -71,6 +106,8 @@ class Offsets:
             known = Known()  # the log was put in another's place
         if end == known.seen:
             return known
+        if end - known.seen > _FEW_ROWS:  # of others, mostly: all groups are read once, not each for itself
+            return self._all.follow(topic).known(key, known)
         tokens, epoch = dict(known.tokens), known.epoch
         for row in topic[known.seen : end].columns(*_COLUMNS):
             if row["group"] == key.group and row["topic_id"] == key.topic_id:
