@@ -106,6 +106,15 @@ class RemoteWriter(Writer):
             super().flush()
             self._guard(self._settle_all, None)
 
+    def _flush_lingering(self) -> None:
+        """As `flush`, but while more is sent nobody is held up for the acknowledgements."""
+        with self._flushing:
+            super().flush()
+            self._guard(self._settle_all if not self._rows else self._send_only, None)
+
+    def _send_only(self, _: None) -> None:
+        self._send_gathered()
+
     def _has_waiting(self) -> bool:
         return bool(self._rows or self._gathered)
 

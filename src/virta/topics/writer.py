@@ -153,9 +153,13 @@ class Writer:
         while not self._stop.wait(self._linger):
             if self._has_waiting() and self._failure is None:
                 try:
-                    self.flush()
+                    self._flush_lingering()
                 except VirtaError:
                     continue  # kept in _failure and raised at the caller's next call
+
+    def _flush_lingering(self) -> None:
+        """What has waited long enough is appended, though little of it has gathered."""
+        self.flush()
 
     def _has_waiting(self) -> bool:
         """Whether something was sent that is not appended."""
