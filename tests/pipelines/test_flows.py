@@ -285,3 +285,19 @@ def test_a_mistake_is_told_before_anything_is_read(log: Log, orders: Any, change
     with pytest.raises(virta.VirtaError, match=message):
         Pipeline.of(written, base=log.path.parent).run()
     assert log.topics() == ["orders"]
+
+
+def test_a_flow_that_lost_its_state_does_not_copy_twice(log: Log, orders: Any, tmp_path: Path) -> None:
+    import shutil
+
+    written = {
+        "name": "lost",
+        "engine": "local",
+        "log": str(log.path),
+        "flow": {"source": {"topic": "orders"}, "sink": {"topic": "copy"}},
+    }
+    Pipeline.of(written, base=tmp_path).run()
+    shutil.rmtree(tmp_path / ".virta-lost")
+    with pytest.raises(UsageError, match="has 100 rows of lost/orders"):
+        Pipeline.of(written, base=tmp_path).run()
+    assert log.topic("copy").count() == 100

@@ -83,6 +83,8 @@ class FlowRun:
     def _reconciled(self) -> Done:
         """What is done, by the journal and by the sink. The sink's own record is the truth."""
         done, there = self._journal.done(), self._flow.sink.committed(self._flow.identity)
+        if done.number == 0 and self._journal.pending() is None:
+            self._check_not_begun()
         expected = int(done.sink.get("number", 0))
         found = 0 if there is None else there.number
         if there is not None and found > done.number and self._journal.pending() is None:
@@ -97,6 +99,16 @@ class FlowRun:
                 hint=f"to fill it anew, remove {self._journal.root}",
             )
         return done
+
+    def _check_not_begun(self) -> None:
+        """Without its state a flow would put all its rows behind those it has put there already."""
+        held = self._flow.sink.holds(self._flow.identity)
+        if held:
+            raise UsageError(
+                f"{self._flow.sink.describe()} has {held} rows of {self._flow.identity}, "
+                f"and {self._journal.root} says nothing of them",
+                hint="bring the state back; or, to copy everything once more, name the flow otherwise",
+            )
 
     def _one(self) -> bool:
         """A batch, if there is anything new."""

@@ -68,6 +68,10 @@ class Sink(ABC):
     def committed(self, flow: str) -> Committed | None:
         """The newest batch it has of this flow; None where it has none, or cannot tell."""
 
+    def holds(self, flow: str) -> int:  # noqa: ARG002 (tables tell by `committed`)
+        """So many rows of the flow are there, in a sink that cannot tell of which batch."""
+        return 0
+
     def begin(self, flow: str) -> Mapping[str, Any]:  # noqa: ARG002
         """What has to be remembered with a batch so that it can be taken again."""
         return {}

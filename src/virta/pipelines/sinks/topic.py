@@ -102,6 +102,10 @@ class TopicSink(Sink):
     def committed(self, flow: str) -> Committed | None:  # noqa: ARG002
         return None  # a topic knows how many rows it has of a flow, not of which batch
 
+    def holds(self, flow: str) -> int:
+        found = self._found()
+        return 0 if found is None else sum(_counts(found, flow).values())
+
     def begin(self, flow: str) -> Mapping[str, Any]:
         found = self._found()
         return {_SEQUENCE: {} if found is None else _counts(found, flow)}
