@@ -57,7 +57,7 @@ def _time_arrow(name: str, store: Store, rows: int) -> Sample:
     touch(table["value"])
     seconds = time.perf_counter() - start
     expect_rows(name, rows, table.num_rows)
-    _expect_values(name, table)
+    expect_values(name, table)
     return {ROWS_PER_SECOND: rows / seconds}
 
 
@@ -71,7 +71,7 @@ def touch(column: pa.ChunkedArray) -> int:
     return total
 
 
-def _expect_values(name: str, table: pa.Table) -> None:
+def expect_values(name: str, table: pa.Table) -> None:
     """First, middle and last value are the ones that were written, in their order."""
     for row in (0, table.num_rows // 2, table.num_rows - 1):
         batch, place = divmod(row, BATCH_ROWS)

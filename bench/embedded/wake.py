@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench import machine
 from bench.embedded import contenders
 from bench.embedded.tailing import encode
 from bench.harness import (
@@ -116,12 +117,6 @@ def _time_reader(
 
 def _idle_percent(process: int, seconds: float) -> float:
     """The share of one core that a waiting process takes."""
-    before = _run_nanoseconds(process)
+    before = machine.run_nanoseconds(process)
     time.sleep(seconds)
-    return (_run_nanoseconds(process) - before) / (seconds * 1e9) * 100
-
-
-def _run_nanoseconds(process: int) -> int:
-    """Time on a core so far, all threads together."""
-    tasks = Path(f"/proc/{process}/task").glob("*/schedstat")
-    return sum(int(task.read_text().split()[0]) for task in tasks)
+    return (machine.run_nanoseconds(process) - before) / (seconds * 1e9) * 100

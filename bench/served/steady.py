@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench import machine
 from bench.harness import CPU_PERCENT, MEBIBYTES, MICROSECONDS, Bench, Contest, Metric, Sample, Target
 from bench.rows import BATCH_ROWS, batches
 from bench.served.child import Child
@@ -123,17 +124,12 @@ def _idle(virta: Served, seconds: float) -> Sample:
         clients.wait_ready()
         time.sleep(1.0)
         process = virta.server.process.pid
-        before = _run_nanoseconds(process)
+        before = machine.run_nanoseconds(process)
         time.sleep(seconds)
-        spent = _run_nanoseconds(process) - before
+        spent = machine.run_nanoseconds(process) - before
         return {MEBIBYTES: _resident_mebibytes(process), CPU_PERCENT: spent / (seconds * 1e9) * 100}
     finally:
         clients.end()
-
-
-def _run_nanoseconds(process: int) -> int:
-    tasks = Path(f"/proc/{process}/task").glob("*/schedstat")
-    return sum(int(task.read_text().split()[0]) for task in tasks)
 
 
 def _resident_mebibytes(process: int) -> float:

@@ -6,10 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import pyarrow as pa
-
-from bench.embedded.replay import touch
-from bench.harness import ROWS_PER_SECOND, Bench, Contest, LostRows, Sample, Target, expect_rows
+from bench.embedded.replay import expect_values, touch
+from bench.harness import ROWS_PER_SECOND, Bench, Contest, Sample, Target, expect_rows
 from bench.rows import BATCH_ROWS, VALUE_BYTES, batches, flat
 from bench.served.contenders import NAMES, Field, Served, field_of
 from bench.served.peers.contract import Client
@@ -150,16 +148,8 @@ def time_consume(served: Served, stream: str, count: int) -> Sample:
         touch(table["value"])
         seconds = time.perf_counter() - start
     expect_rows(served.name, count * BATCH_ROWS, table.num_rows)
-    _expect_values(served.name, table)
+    expect_values(served.name, table)
     return {ROWS_PER_SECOND: count * BATCH_ROWS / seconds}
-
-
-def _expect_values(name: str, table: pa.Table) -> None:
-    for row in (0, table.num_rows // 2, table.num_rows - 1):
-        batch, place = divmod(row, BATCH_ROWS)
-        expected = batches(-(-table.num_rows // BATCH_ROWS))[batch].values[place]
-        if table["value"][row].as_py() != expected:
-            raise LostRows(f"{name} gives another value for row {row:,}")
 
 
 def _time_rows(served: Served, stream: str, count: int) -> Sample:
