@@ -359,6 +359,8 @@ class KeyIndex:
             else:
                 entries = rows.newest(exact=columns.exact)
             key_index.save(self._stored.files, path, entries, entry)
+            # mapped from now on, so that it need not stay in this process's own memory
+            entries = key_index.load(self._stored.files, path, entry) or entries
         counts = segment.header_array(0, entry.blocks)["rows"].astype(np.int64)
         starts = (np.cumsum(counts) - counts).tolist()
         return SegmentKeys(entry=entry, starts=starts, rows=int(counts.sum()), pieces=[_Piece(entries)])

@@ -25,6 +25,7 @@ _LEADING = (0, 1)
 # Batches are put together before they are filtered, until they are so many rows or so large: as much
 # as stays in the processor's cache.
 _GATHERED_ROWS = 8 * 1024
+_WORTH_ROWS = 2048  # a batch of fewer rows costs whoever reads it more than putting it together
 _GATHERED_BYTES = 16 * 1024 * 1024
 # Threads that filter ahead, and how many pieces of a segment are done before any is asked to.
 _THREADS = min(4, os.cpu_count() or 1)
@@ -105,9 +106,14 @@ def _filters(batches: Iterator[pa.RecordBatch], mask: Mask) -> Iterator[Work]:
     first = at = size = 0
     for batch in batches:
         rows = batch.num_rows
-        if rows >= _GATHERED_ROWS and held:
+        is_whole = rows >= _WORTH_ROWS and bool(mask[at : at + rows].all())
+        if held and (is_whole or rows >= _GATHERED_ROWS):
             yield partial(_living_together, held, mask[first:at])
             held, first, size = [], at, 0
+        if is_whole:  # as compaction leaves them: handed on without a copy
+            yield partial(_same, batch)
+            first = at = at + rows
+            continue
         held.append(batch)
         at += rows
         size += batch.nbytes
@@ -116,6 +122,10 @@ def _filters(batches: Iterator[pa.RecordBatch], mask: Mask) -> Iterator[Work]:
             held, first, size = [], at, 0
     if held:
         yield partial(_living_together, held, mask[first:at])
+
+
+def _same(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
 
 
 def _living_together(batches: Sequence[pa.RecordBatch], mask: Mask) -> pa.RecordBatch:
