@@ -73,9 +73,11 @@ def test_a_row_is_the_same_wherever_it_is_read(
         topic.sync()
         for _ in range(2):
             expected = {each["id"]: each for each in topic.table().to_pylist()}
+            stamps = {each["id"]: (each.offset, each.timestamp) for each in topic.table()}
             for number in range(150):
                 found = topic.get({"id": number, "sort": "kind" * (number % 3)})
                 assert (None if found is None else found.to_dict()) == expected.get(number)
+                assert found is None or (found.offset, found.timestamp) == stamps[number]
                 assert topic.get({"id": number, "sort": "other"}) is None
             topic.upsert(
                 [{"id": 7, "sort": "kind", "text": "set"}, {"id": 8, "sort": "kindkind", "small": 1}]

@@ -25,6 +25,7 @@ import pyarrow as pa
 from virta.errors import Corrupt
 from virta.memory.partition import Partition as StoredPartition
 from virta.metadata.schemas import DELETED, unify
+from virta.storage.chain import Header
 from virta.storage.files import Files
 from virta.storage.key_index import DELETES
 from virta.storage.segment import Segment
@@ -109,6 +110,14 @@ class _Block:
         self.readers = [_reader(column, file) for column in columns]
         self.offsets = self.readers[0]
         self.size = size
+
+    def believe(self, header: Header) -> None:
+        """What the checked header says of all rows need not be read for each."""
+        if header.rows == header.span:
+            self.offsets = header.base_offset.__add__
+        if header.min_timestamp == header.max_timestamp:
+            stamp = header.min_timestamp
+            self.times = lambda _: stamp
 
     def row(self, row: int) -> pa.RecordBatch:
         """One row for Arrow to compute with, which believes offsets as they are."""
@@ -365,7 +374,9 @@ class Lookup:
                 self._maps.add(mapped)
                 self._mapped_bytes = sum(map(len, self._maps))
             if self._schemas.record.config.compression is Compression.NONE:
-                return _Block(unify(batch, self._schema), self._schema, 0, self._file(segment, mapped))
+                made = _Block(unify(batch, self._schema), self._schema, 0, self._file(segment, mapped))
+                made.believe(header)
+                return made
         return _Block(unify(batch, self._schema), self._schema, max(header.length, batch.nbytes))
 
     def _file(self, segment: Segment, mapped: mmap.mmap) -> _File | None:
