@@ -155,8 +155,8 @@ def test_a_running_broker_sees_changes_and_keeps_what_it_knew_when_they_are_none
     file = AccessFile(path, complain=complaints.append)
     assert not file.current(0.0).is_set_up
     change_access(path, lambda _: filled())
-    assert not file.current(0.5).is_set_up  # looked at less than a second ago
-    assert file.current(1.0) == filled_like(file.current(1.0))
+    assert not file.current(0.05).is_set_up  # looked at a moment ago
+    assert file.current(0.1) == filled_like(file.current(0.1))
     assert "ada" in file.current(2.0).users
     path.write_text("nonsense")
     assert "ada" in file.current(3.0).users

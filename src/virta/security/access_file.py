@@ -19,8 +19,9 @@ from virta.errors import UsageError, VirtaError
 from virta.security.access import Access, parse_access, to_document
 from virta.security.private_files import make_private_directory, read_private, write_private
 
-# Looking at the file costs a call; changes made by hand are seen within this time.
-_LOOK_INTERVAL_SECONDS = 1.0
+# Looking at the file costs a call. A change is seen sooner than the next command can connect: whoever made a
+# token may use it at once.
+_LOOK_INTERVAL_SECONDS = 0.1
 
 
 def load_access(path: Path) -> Access | None:
