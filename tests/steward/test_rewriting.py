@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from virta.errors import DamageError
 from virta.log import Log
 from virta.steward import compaction
 from virta.steward.report import PartitionReport
@@ -305,3 +306,27 @@ def test_progress_and_the_room_that_is_freed(log: Log, clock: Clock) -> None:
     live = 40_000 * (8 + 8 + 8 + 1 + 4 + 81)
     assert topic.stats().bytes < 1.3 * live < before
     assert seen and seen[-1].reason == "compacted" and seen[-1].bytes <= seen[-1].total_bytes
+
+
+def test_a_key_that_was_changed_takes_no_row_with_it(tmp_path: Path, clock: Clock) -> None:
+    """A flipped bit makes key 2 look like key 3, whose row is in the segment to be compacted."""
+    marked = 1_000_002
+    with Log(tmp_path / "log", clock=clock) as log:
+        topic = log.create_topic("users", {"id": int, "name": str}, kind="update", keys=["id"])
+        for number in range(50):
+            topic.append([{"id": 1, "name": f"old {number}"}, {"id": marked + 1, "name": "stays"}])
+        roll(topic)
+        topic.append([{"id": marked, "name": "newer"}])
+        log.sync()
+        data = sorted(topic.partition(0).stored.paths.root.glob("*.arrows"))[-1]
+    whole = data.read_bytes()
+    place = whole.index(marked.to_bytes(8, "little"))
+    data.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    with Log(tmp_path / "log", clock=clock) as log:
+        partition = log.topic("users").partition(0).stored
+        with pytest.raises(DamageError):
+            compaction.scan(partition, log.topic("users").config, clock.now)
+    data.write_bytes(whole)
+    with Log(tmp_path / "log", clock=clock) as log:
+        Steward(log, clock=clock).run_once(force=True)
+        assert log.topic("users").get({"id": marked + 1})["name"] == "stays"

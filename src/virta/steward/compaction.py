@@ -232,9 +232,9 @@ def portions(starts: Indices) -> list[tuple[int, int]]:
 
 
 def _blocks(segment: Segment, start: int, stop: int) -> Iterator[StoredBlock]:
-    """Not hashed: every block of a segment that is rewritten will be."""
+    """Hashed, where a segment stays too: a key that is not what was written takes rows elsewhere with it."""
     while start < stop:
-        blocks = segment.read_blocks(start, stop, max_bytes=_READ_BYTES, verify=False)
+        blocks = segment.read_blocks(start, stop, max_bytes=_READ_BYTES)
         yield from blocks
         start += len(blocks)
 
