@@ -57,7 +57,9 @@ def consume(peer: str, address: str, stream: str, partitions: int, rows: int, fo
     client = connect(peer, address, stream, partitions)
     await_go()
     found = client.consume(rows).num_rows if form == "ready" else client.consume_rows(rows)[0]
-    return {"rows": found, "ended": time.monotonic()}
+    ended = time.monotonic()
+    client.close()
+    return {"rows": found, "ended": ended}
 
 
 def produce(
@@ -71,7 +73,10 @@ def produce(
     await_go()
     began = time.monotonic()
     produce_over(clients, shares, form)
-    return {"rows": count * connections * BATCH_ROWS, "began": began, "ended": time.monotonic()}
+    ended = time.monotonic()
+    for client in clients:
+        client.close()
+    return {"rows": count * connections * BATCH_ROWS, "began": began, "ended": ended}
 
 
 def share(client: Any, made: Any, form: str) -> Any:
