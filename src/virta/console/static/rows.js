@@ -337,19 +337,26 @@ function forms() {
   const found = !at || at.includes(":") || at === "end" ? at || "-100:" : `${at}:`;
   const log = facts.log;
   const select = [];
-  if (range) {
-    select.push(`_offset >= ${range.start}`);
-    if (range.stop !== null) select.push(`_offset < ${range.stop}`);
+  const held = range ?? written(at);
+  if (held) {
+    select.push(`_offset >= ${held.start}`);
+    if (held.stop !== null) select.push(`_offset < ${held.stop}`);
   }
   if (filter) select.push(select.length ? `(${filter})` : filter);
-  const slice = range ? `${range.start}:${range.stop ?? ""}` : at && /^-?\d+$/.test(at) ? `${at}:` : "-100:";
+  const slice = held ? `${held.start}:${held.stop ?? ""}` : at && /^-?\d+$/.test(at) ? `${at}:` : "-100:";
   return [
     ["link", location.href],
     ["command line", `virta read -l ${quoted(log)} ${quoted(`${name}@${found}`)}${filter ? ` --where ${quoted(filter)}` : ""}`],
     ["command line, live", `virta tail -l ${quoted(log)} ${quoted(name)}${filter ? ` --where ${quoted(filter)}` : ""}`],
     ["Python", `import virta\n\nwith virta.open(${python(log)}) as log:\n    rows = log.topic(${python(name)})[${slice}]${filter ? `.where(${python(filter)})` : ""}\n    print(rows.to_arrow())`],
-    ["SQL", `select * from ${sqlName(name)}${select.length ? ` where ${select.join(" and ")}` : ""} order by _offset`],
+    ["SQL", `select * from ${sqlName(!held && at?.includes(":") ? `${name}@${at}` : name)}${select.length ? ` where ${select.join(" and ")}` : ""} order by _offset`],
   ];
+}
+
+/** A range of offsets as it is written: what the server makes of it may not be here yet. */
+function written(at) {
+  const found = /^(\d+):(\d*)$/.exec(at ?? "");
+  return found && { start: Number(found[1]), stop: found[2] ? Number(found[2]) : null };
 }
 
 const side = h("aside", { class: "detail", "aria-label": "Row", hidden: true });
